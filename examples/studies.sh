@@ -1,6 +1,6 @@
-# To be sourced by the examples that tune systems: each system is a study, all in the folder $studies.
+# To be sourced by the examples that tune systems: each system is a study in the folder $studies.
 
-# tune SYSTEM SPACE [options of fairseq-doc tune] -- fairseq-train ...: tunes, or goes on, and reports.
+# tune SYSTEM SPACE [options of fairseq-doc tune] -- fairseq-train ...: tune, or resume, and write a report.
 tune() {
     local study=(--study "$1" --storage "sqlite:///$studies/tune.db" --dir "$studies/$1")
     fairseq-doc tune "$2" "${study[@]}" "${@:3}"

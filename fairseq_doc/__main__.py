@@ -1,4 +1,4 @@
-"""``python -m fairseq_doc`` prints the folder to give to fairseq as ``--user-dir``."""
+"""``python -m fairseq_doc`` prints the folder for fairseq's option ``--user-dir``."""
 
 import os
 

@@ -37,16 +37,16 @@ def lines_of(folder: Path, names: Iterable[str]) -> list[str]:
 
 
 def add(folder: Path, names: Iterable[str]) -> None:
-    """Add these files of a folder to its SHA256SUMS; nothing is done in a folder without it."""
+    """Add these files of a folder to its SHA256SUMS, if it has one."""
     if (folder / NAME).exists():
         digests = _read(folder / NAME) | {name: sha256_of(folder / name) for name in names}
         write_lines(folder / NAME, [f"{digests[name]}  {name}" for name in sorted(digests)])
 
 
 def check(path: str | os.PathLike) -> None:
-    """Raise ``FairseqDocError`` if a file differs from the one in its folder's SHA256SUMS, or is
-    missing. Unlisted files are not checked, and a file that does not change is checked once in a
-    process."""
+    """Raise ``FairseqDocError`` if a file's checksum is not the one in its folder's SHA256SUMS, or
+    if a listed file is missing. Files that are not listed are not checked; an unchanged file is
+    checked once per process."""
     path = Path(path)
     sums = path.with_name(NAME)
     if not sums.exists():
@@ -59,13 +59,13 @@ def check(path: str | os.PathLike) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _check(path: Path, sums: Path, *versions: tuple) -> None:  # versions: of the cache's key
+def _check(path: Path, sums: Path, *versions: tuple) -> None:  # versions are keys of the cache
     expected = _read(sums).get(path.name)
     if expected is not None and sha256_of(path) != expected:
         raise FairseqDocError(
-            f"{path} is damaged, or was changed after it was prepared: expected the SHA-256 in "
-            f"{sums}, got another; prepare the data again, or, if you changed the file, remove "
-            "its line there"
+            f"{path} is damaged or was changed after preparation: its SHA-256 differs from the one "
+            f"in {sums}; prepare the data again or, if you changed the file yourself, remove its "
+            "line there"
         )
 
 

@@ -17,7 +17,7 @@ class FairseqDocError(ValueError):
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, then each that it was raised from or during."""
+    """An exception, then all exceptions that it was raised from or during."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -29,32 +29,32 @@ def first_usage_error(error: BaseException | None) -> FairseqDocError | None:
 
 
 def interruption(error: BaseException) -> BaseException | None:
-    """The Ctrl-C or SIGTERM during which an error came: what an interrupted library ends with
-    ``finally`` can fail in its turn, half made, and its error hides what was asked."""
+    """The Ctrl-C or SIGTERM during which an error was raised: cleanup after an interruption may
+    raise a second error that hides the first."""
     kinds = (KeyboardInterrupt, SystemExit)
     return next((part for part in causes(error) if isinstance(part, kinds)), None)
 
 
 def shown(text: str | bytes, limit: int = 80) -> str:
-    """Input as an error quotes it: one line, control characters escaped, cut after ``limit``."""
+    """Input as quoted in an error: one line, control characters escaped, cut after ``limit``."""
     quoted = repr(text[:limit])
     if len(text) > limit or len(quoted) > limit + 3:
         return f"{quoted[: limit - 3]}..."
     return quoted
 
 
-CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"  # characters that command a terminal; not tab, line feed
+CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
 LONE = "\ud800-\udc7f\udd00-\udfff"  # surrogates, but those for bytes of a file's name
 
 
 def escaped(text: str, characters: str) -> str:
-    """The text with these characters, as in a regular expression's brackets, as Python's escapes."""
+    """The text with these characters (a class of a regular expression) as Python's escapes."""
     return re.sub(f"[{characters}]", lambda found: ascii(found[0])[1:-1], text)
 
 
 def pip_install(extra: str, *packages: str) -> str:
-    """The command that installs an extra: its requirements, since the registry may lack
-    ``fairseq_doc``; ``packages`` if this package is not installed, and has no metadata."""
+    """The command that installs the requirements of an extra (the registry may not have
+    ``fairseq_doc`` itself), or ``packages`` if this package is not installed."""
     try:
         lines = requires("fairseq_doc") or []
     except PackageNotFoundError:

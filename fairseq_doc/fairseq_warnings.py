@@ -1,7 +1,7 @@
-"""Hides warnings that fairseq causes and its user cannot avoid, some twenty lines at each start.
+"""Hides the warnings that fairseq's own code causes, about twenty lines at each start.
 
-This file imports neither torch nor fairseq, so that ``fairseq-doc`` hides even what fairseq's
-import raises. fairseq's own commands import it later and show earlier warnings.
+This file imports neither torch nor fairseq, so ``fairseq-doc`` also hides warnings raised while
+fairseq is imported. fairseq's own commands import this file later and show earlier warnings.
 """
 
 import os
@@ -10,9 +10,9 @@ import warnings
 from importlib.util import find_spec
 
 _DEPRECATIONS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, SyntaxWarning)
-# torch's compiled code raises deprecations as UserWarning, with its source.
+# torch's compiled code raises deprecations as UserWarning, with the place in its source.
 _OF_COMPILED_TORCH = r"(?s).*\(Triggered internally at "
-# How warnings begin that other packages raise when fairseq calls them.
+# The beginnings of warnings that other packages raise when fairseq calls them.
 _MESSAGES = (
     r"hydra\.experimental\.(initialize|compose)\(\) is no longer experimental",
     r"\s*The version_base parameter is not specified",
@@ -20,12 +20,12 @@ _MESSAGES = (
     r"In 'config': Usage of deprecated keyword in package header",  # fairseq's config.yaml
     r"\s*'config' is validated against ConfigStore schema with the same name",
     r"`torch\.jit\.script` is deprecated",  # since torch 2.15, a FutureWarning
-    r"'pin_memory'",  # fairseq always asks for it; without a GPU nothing is pinned
+    r"'pin_memory'",  # fairseq always requests it; without a GPU nothing is pinned
 )
 
 
 def apply() -> None:
-    """Add the filters; a second call only puts them first again."""
+    """Add the filters; another call moves them to the front again."""
     files = _files_of_fairseq()
     for category in _DEPRECATIONS:
         warnings.filterwarnings("ignore", category=category, module=files)

@@ -1,7 +1,8 @@
 """Checks that Python, torch and fairseq can be used; imports neither torch nor fairseq.
 
 The package ``fairseq`` comes from ``fairseq-fixed``, ``ve-fairseq`` or ``fairseq`` itself, often an
-editable checkout; any 0.12 serves. Two of them overwrite each other's files unnoticed by pip.
+editable checkout; any version 0.12 works. If two of them are installed, they overwrite each other's
+files without pip noticing.
 """
 
 import importlib.util
@@ -17,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 # fairseq reads its dataclasses' types as Python up to 3.13 prints them: 3.14 prints X | None.
 FIRST_PYTHON_WITHOUT_FAIRSEQ = (3, 14)
-# The first torch that by default runs no code of a checkpoint, but for types allowed by name.
+# The first torch whose default is not to run code from a checkpoint, except for allowed types.
 LOWEST_TORCH = (2, 6)
 FAIRSEQ = (0, 12)
 INSTALL = "pip install fairseq-fixed (in a checkout, faster: scripts/install_fairseq.sh python)"
 
 
 def distributions_of(package: str) -> list[str]:
-    """The installed distributions that provide a package, each name and version, in order."""
+    """The installed distributions that provide a package, each as name and version, sorted."""
     found = {
         f"{distribution.name} {distribution.version}"
         for distribution in metadata.distributions()
@@ -34,18 +35,18 @@ def distributions_of(package: str) -> list[str]:
 
 
 def folder_of(package: str) -> Path | None:
-    """A package's folder; None if there is no package, or only a folder that an old one left."""
+    """A package's folder; None without the package, or if only an empty folder is left of it."""
     spec = importlib.util.find_spec(package)
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
 def check() -> None:
-    """Raise ``FairseqDocError`` unless Python, torch and fairseq can be used. Two distributions of
-    fairseq, or an untried version, only give a warning."""
+    """Raise ``FairseqDocError`` unless Python, torch and fairseq can be used; an untested version
+    of fairseq only gives a warning."""
     if sys.version_info >= FIRST_PYTHON_WITHOUT_FAIRSEQ:
         raise FairseqDocError(
-            f"expected Python 3.10 to 3.13; got {sys.version.split()[0]}, with which fairseq "
-            "cannot be imported"
+            f"expected Python 3.10 to 3.13; got {sys.version.split()[0]}, which cannot import "
+            "fairseq"
         )
     _check_torch()
     _check_fairseq()
@@ -71,13 +72,13 @@ def _check_fairseq() -> None:
         if not providers:
             raise FairseqDocError(f"expected fairseq 0.12; got none: {INSTALL}")
         raise FairseqDocError(
-            f"expected the files of {providers[0]}; got none, which another distribution of fairseq "
-            f"may have removed: pip install --force-reinstall --no-deps {providers[0].split()[0]}"
+            f"the files of {providers[0]} are missing; another distribution of fairseq may have "
+            f"removed them: pip install --force-reinstall --no-deps {providers[0].split()[0]}"
         )
     if len(providers) > 1:
         names = " ".join(provider.split()[0] for provider in providers)
         logger.warning(
-            f"expected one distribution of fairseq; got {' and '.join(providers)}, which write over "
+            f"expected one distribution of fairseq; got {' and '.join(providers)}, which overwrite "
             f"each other's files: pip uninstall {names}, then install one of them"
         )
     if not providers and (folder / "version.txt").exists():  # a checkout on the path
@@ -88,7 +89,7 @@ def _check_fairseq() -> None:
         if _numbers(version) < FAIRSEQ:
             raise FairseqDocError(f"{problem}: pip uninstall {name}, then {INSTALL}")
         if _numbers(version) > FAIRSEQ:
-            logger.warning(f"{problem}, which was not tried: if it fails, {INSTALL}")
+            logger.warning(f"{problem}, which is untested: if it fails, {INSTALL}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

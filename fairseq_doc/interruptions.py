@@ -1,5 +1,6 @@
-"""SIGTERM, which cluster schedulers send, ends a command in one line and leaves no temporary file.
-This file imports neither torch nor fairseq, to be ready while a command imports them."""
+"""SIGTERM, which cluster schedulers send, ends a command with one line and no temporary files.
+
+This file imports neither torch nor fairseq, so that it works while a command imports them."""
 
 import multiprocessing
 import os
@@ -23,8 +24,8 @@ def how_it_ended(ended: str) -> str:
 
 
 def apply() -> None:
-    """In a command without a handler for SIGTERM, exit by an exception, so that files are closed
-    and removed. The exit status is 143, a shell's for this signal."""
+    """Unless the command has a handler for SIGTERM, make it exit by an exception, so that files are
+    closed and removed. The exit status is 143, as a shell reports this signal."""
     handled = signal.getsignal(signal.SIGTERM)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not runs_a_command(sys.argv) or handled != signal.SIG_DFL or not in_main_thread:
@@ -34,10 +35,10 @@ def apply() -> None:
     def handler(number, frame):
         if os.getpid() != process:  # a child, such as one that loads data
             os._exit(128 + number)
-        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+        signal.signal(number, signal.SIG_DFL)  # a second SIGTERM kills the process
         for child in multiprocessing.active_children():  # Python waits for them at its exit
             child.terminate()
-        os.write(2, f"{how_it_ended('terminated')}\n".encode())  # print may be at work already
+        os.write(2, f"{how_it_ended('terminated')}\n".encode())  # print may have been interrupted
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, handler)

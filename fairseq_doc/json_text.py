@@ -6,7 +6,7 @@ from typing import Any
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """JSON, with null for infinite numbers and NaN, which it lacks."""
+    """JSON text, with null for infinite numbers and NaN, which JSON does not have."""
     return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 

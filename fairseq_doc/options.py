@@ -5,7 +5,8 @@
         window: int = option("remember the last N states", metavar="N")
         theta: float = option("factor of the states' similarities", 1.0)
 
-In a group with the prefix ``cache`` the second is ``--cache-theta``. No torch, no fairseq here.
+In a group with the prefix ``cache`` the second one is ``--cache-theta``. This file imports neither
+torch nor fairseq.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from fairseq_doc.errors import FairseqDocError
 
 _OPTION, _GROUP = "option", "group"
-_OURS = ("name", "needs", "without", "least", "below", "reads")  # which argparse does not know
+_OURS = ("name", "needs", "without", "least", "below", "reads")  # unknown to argparse
 REQUIRED: Any = MISSING
 # {parameter: its option}, where they have different names
 _OPTIONS = {
@@ -75,8 +76,8 @@ def folder(text: str) -> Path:
 
 
 def parse_grid(name: str, text: str, least: float = -math.inf) -> list[float]:
-    """``0:2:0.05`` -> [0.0, 0.05, ..., 2.0], as rounded as they are written; ``name`` is the
-    option's."""
+    """``0:2:0.05`` -> [0.0, 0.05, ..., 2.0], rounded to 10 decimals; ``name`` is the option's name,
+    for errors."""
     try:
         first, last, step = map(float, text.split(":"))
     except ValueError:
@@ -121,7 +122,7 @@ def check_ranges(kind: type, settings: Any, prefix: str = "") -> None:
 
 
 def files_read(settings: Any) -> list[str]:
-    """The values of the options that are read, one by one."""
+    """All files and folders that the options read."""
     paths: list[str] = []
     for entry in fields(settings):
         value = getattr(settings, entry.name)
@@ -133,20 +134,20 @@ def files_read(settings: Any) -> list[str]:
 
 
 def check_needs(option: str, needs: Mapping[str, object], given: object = True) -> None:
-    """Refuse a ``given`` option if a value of {what it needs: whether that is so} is false."""
+    """Refuse an option, if ``given``, unless every one of its ``needs`` is met: {what: is it so}."""
     missing = [need for need, is_so in needs.items() if not is_so]
     if given and missing:
         raise FairseqDocError(f"{option} needs {'; '.join(missing)}")
 
 
 def refuse_options(parser: argparse.ArgumentParser, refusals: Mapping[str, str]) -> None:
-    """Let a parser answer options that users of fairseq expect: {name without dashes: what to do
-    instead}. They are not in its help."""
+    """Refuse options that users of fairseq expect, {name without dashes: what to do instead}. They
+    do not appear in the help."""
 
     class Refuse(argparse.Action):
         def __call__(self, parser, namespace, values, option_string=None):
             name = str(option_string).removeprefix("--")
-            raise FairseqDocError(f"{option_string} is no option here: {refusals[name]}")
+            raise FairseqDocError(f"{option_string} is not available: {refusals[name]}")
 
     for name in refusals:
         unseen: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
@@ -204,8 +205,8 @@ def _add_words_after_dashes(parser: argparse.ArgumentParser, dest: str, help: st
 
 
 def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T:
-    """The dataclass from ``given``, {option with _ for -: value}; None and False mean not given. An
-    option of a group without its switch is refused."""
+    """The dataclass filled from ``given``, {option with _ for -: value}; None and False mean not
+    given. Options of a group are refused without the group's switch."""
     values = {}
     for entry, of_type in _entries(kind):
         if _GROUP in entry.metadata:
@@ -215,12 +216,12 @@ def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T
         if value is not None:
             values[entry.name] = value
         if _is_given(value):
-            _check_others(entry, given)
+            _check_others(entry, given, kind)
     return kind(**values)
 
 
-def _check_others(entry: Field, given: Mapping[str, Any]) -> None:
-    """Refuse an option without what it needs, or with one that has no meaning then."""
+def _check_others(entry: Field, given: Mapping[str, Any], kind: type) -> None:
+    """Refuse an option without the option it needs, or with one it cannot be combined with."""
     rules = entry.metadata.get(_OPTION, {})
     needed = rules.get("needs")
     if needed and not _is_given(given.get(_dest(needed))):
@@ -228,7 +229,7 @@ def _check_others(entry: Field, given: Mapping[str, Any]) -> None:
     for other in rules.get("without", ()):
         if _is_given(given.get(_dest(other))):
             raise FairseqDocError(
-                f"--{_written(entry)} has no use for {other}: expected one of the two; got both"
+                f"--{_written(entry)} cannot be combined with {_named(other, kind)}"
             )
 
 
@@ -259,6 +260,18 @@ def _entries(kind: type) -> Iterator[tuple[Field, Any]]:
 def _written(entry: Field) -> str:
     """The name of an option, without the prefix of its group."""
     return entry.metadata[_OPTION].get("name", entry.name).replace("_", "-")
+
+
+def _named(option: str, kind: type) -> str:
+    """An option of ``kind`` as an error mentions it: ``--seeds``, ``a SPACE``."""
+    for entry, _ in _entries(kind):
+        rules = entry.metadata.get(_OPTION, {})
+        if rules and _written(entry) == option:
+            if rules.get("after_dashes"):
+                return "options after --"
+            if rules.get("positional"):
+                return f"a {option.upper()}"
+    return f"--{option}"
 
 
 def _dest(name: str) -> str:

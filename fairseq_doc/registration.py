@@ -9,13 +9,13 @@ from fairseq_doc.interruptions import runs_a_command
 try:
     installation.check()
 except FairseqDocError as error:
-    if runs_a_command(sys.argv):  # whose hook for such errors needs fairseq
+    if runs_a_command(sys.argv):  # the hook for such errors needs fairseq
         sys.exit(f"fairseq_doc: error: {error}")
     raise
 
 from fairseq_doc import fairseq_patches
 
-# First, so that an error of the imports below is already printed in one line.
+# First, so that an error in the imports below is printed in one line.
 fairseq_patches.apply_all()
 
 from fairseq_doc.ops import matmul

@@ -1,9 +1,9 @@
-"""Print a recipe as YAML for fairseq-hydra-train: the settings that its command line names.
+"""Print the settings of a recipe's command line as YAML for fairseq-hydra-train.
 
     python scripts/as_yaml.py examples/penn_treebank/train.sh [OPTIONS] >train.yaml
     fairseq-hydra-train --config-dir . --config-name train
 
-OPTIONS override the recipe's own. fairseq reads the settings of its own SGD from the command line alone.
+OPTIONS override those of the recipe. fairseq reads the settings of its own SGD only from the command line.
 """
 
 import argparse
@@ -24,7 +24,7 @@ PRINTS_ITS_WORDS = '#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n'
 
 
 def words_of(recipe: list[str]) -> list[str]:
-    """The words that a recipe, a script and its arguments, gives to ``fairseq-train``."""
+    """The arguments that a recipe (a script and its arguments) passes to ``fairseq-train``."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "fairseq-train")
         program.write_text(PRINTS_ITS_WORDS)
@@ -35,7 +35,7 @@ def words_of(recipe: list[str]) -> list[str]:
 
 
 def configuration(words: list[str]) -> Any:
-    """{group: settings} of a command line of ``fairseq-train``, all of them."""
+    """All settings of a command line of ``fairseq-train``, {group: settings}."""
     fairseq_doc.register()
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=words)
     cfg = convert_namespace_to_omegaconf(args)
@@ -43,18 +43,18 @@ def configuration(words: list[str]) -> Any:
 
 
 def as_yaml(words: list[str]) -> str:
-    """The settings that a command line names, as the YAML that gives the same configuration."""
+    """The settings given in a command line, as YAML that yields the same configuration."""
     typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word[:2] == "--"}
     typed.add("data")
     groups: dict[str, dict] = {}
     for group, settings in configuration(words).items():
-        if not settings or group == "scoring":  # which no training reads
+        if not settings or group == "scoring":  # not used in training
             continue
         if isinstance(settings, Namespace):
             raise SystemExit(f"as_yaml: expected a {group} with a dataclass; got fairseq's SGD")
         found = {"_name": settings["_name"]} if settings.get("_name") else {}
         found |= {name: value for name, value in settings.items() if name in typed}
-        typed -= found.keys()  # in a later group it is an interpolation of this one's
+        typed -= found.keys()  # later groups interpolate this setting
         if found:
             groups[group] = found
     folder = groups["checkpoint"]["save_dir"]
@@ -63,12 +63,12 @@ def as_yaml(words: list[str]) -> str:
 
 
 def main() -> None:
-    """Run the script with the words of the command line."""
+    """Print the recipe of the command line as YAML."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recipe", help="script that calls fairseq-train")
-    parser.add_argument("options", nargs=argparse.REMAINDER, help="the script's own arguments")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="arguments of the script")
     args = parser.parse_args()
     print(as_yaml(words_of([args.recipe, *args.options])), end="")
 

@@ -1,7 +1,7 @@
 """Measure speed, memory and error against named baselines: python scripts/benchmark.py SUBCOMMAND ...
 
-Nothing else should run on the machine. Each subcommand is a file of scripts/benchmarks/ with ``Options``, a
-dataclass, and ``run(settings)``, which prints a table and gives the figures as what JSON can hold.
+Nothing else should run on the machine. Each subcommand is a file in scripts/benchmarks/ with ``Options``, a
+dataclass, and ``run(settings)``, which prints a table and returns the figures as JSON values.
 """
 
 import argparse
@@ -19,11 +19,11 @@ from fairseq_doc.options import add_options, read_options
 SUBCOMMANDS = {
     "output-layer": "the mixture's NLL: time, memory, error",
     "train-step": "steps of fairseq-train at the Penn Treebank size",
-    "gpu": "both of these and seq2seq on one NVIDIA GPU",
-    "lstm": "an LSTM layer, torch's and ours",
+    "gpu": "the two above and seq2seq on one NVIDIA GPU",
+    "lstm": "an LSTM layer: torch's against ours",
     "recurrence": "the layers of Melis et al. against torch's LSTM",
     "mogrifier": "LSTM layers with and without Mogrifier gates",
-    "matmul": "MKL's and oneDNN's matrix products, and the sizes of chunks",
+    "matmul": "matrix products of MKL and oneDNN, and sizes of chunks",
     "seq2seq": "the encoder-decoder against fairseq's own",
     "rerank": "reranking by a prefix tree against one candidate at a time",
     "onnx": "an exported language model against the model itself",
@@ -32,7 +32,7 @@ SUBCOMMANDS = {
 
 
 def make_parser(words: list[str]) -> argparse.ArgumentParser:
-    """The parser of all subcommands; only the one that is called has its options."""
+    """The parser of all subcommands; only the called one gets its options."""
     parser = argparse.ArgumentParser(prog="benchmark.py", description=__doc__)
     subcommands = parser.add_subparsers(dest="subcommand", required=True)
     for name, summary in SUBCOMMANDS.items():
@@ -49,14 +49,14 @@ def make_parser(words: list[str]) -> argparse.ArgumentParser:
         own.add_argument(
             "--backend",
             choices=BACKENDS,
-            help="library for ours' float32 matrix products (default: by the processor's maker); "
-            "the environment variable FAIRSEQ_DOC_MATMUL forces it too",
+            help="library for our float32 matrix products (default: by the processor's maker); the "
+            "environment variable FAIRSEQ_DOC_MATMUL also sets it",
         )
     return parser
 
 
 def main(words: list[str] | None = None) -> None:
-    """Measure, and print."""
+    """Run a benchmark and print its result."""
     words = sys.argv[1:] if words is None else words
     args = make_parser(words).parse_args(words)
     try:

@@ -2,7 +2,7 @@
 
     python scripts/draw_architecture.py
 
-Text and lines take the colour of the reader's theme: dark on light, light on dark.
+Text and lines follow the reader's theme: dark on light or light on dark.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ COMPONENTS = {2: 5, 3: 15}  # i_n of the paper's best language model
 
 
 def box(x: int, y: int, width: int, height: int, *lines: str, kind: str = "") -> str:
-    """A box with its lines of text, the later ones small."""
+    """A box with lines of text, all but the first in small type."""
     parts = [f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>']
     first = y + height // 2 + 5 - 9 * (len(lines) - 1)
     for number, line in enumerate(lines):
@@ -37,7 +37,7 @@ def box(x: int, y: int, width: int, height: int, *lines: str, kind: str = "") ->
 
 
 def arrow(*points: tuple[int, int]) -> str:
-    """A line through points (x, y), with a head at its end."""
+    """A line through points (x, y) with an arrowhead at its end."""
     line = " L ".join(f"{x} {y}" for x, y in points)
     return f'<path d="M {line}" marker-end="url(#head)"/>'
 

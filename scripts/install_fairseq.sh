@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Install fairseq 0.12 into the environment of an interpreter, without what nothing here uses: the
-# extensions that need torch's headers, and torchaudio. torch itself is not installed.
+# Install fairseq 0.12 into the environment of an interpreter, but not torch, nor what is not used here:
+# torchaudio and the extensions that need torch's headers.
 #
 #     scripts/install_fairseq.sh [PYTHON] [PIP OPTION...]
 #
-# FAIRSEQ names another distribution than fairseq-fixed, such as ve-fairseq. One that is there is kept.
+# FAIRSEQ names a distribution other than fairseq-fixed, such as ve-fairseq. An installed one is kept.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=${1:-python3}
@@ -40,7 +40,7 @@ import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))
 END
     install setuptools wheel cython numpy "$@"
-    # Not through pip's cache, where other projects would find this wheel without its three extensions.
+    # Without pip's cache, in which other projects would find this wheel without its three extensions.
     PYTHONPATH=$here/torch_stand_in install --no-cache-dir --no-deps --no-build-isolation "$fairseq" "$@"
 fi
 

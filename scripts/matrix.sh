@@ -3,9 +3,9 @@
 #
 #     scripts/matrix.sh [NAME...]     # all rows below, or these
 #
-# A machine is Debian in a folder (debootstrap, chroot), so this runs as root. FOLDER says where the machines are
-# made (/var/tmp/matrix); TESTS what is tested (tests). A row takes about a quarter of an hour on two cores, and
-# 9 GB of disk, which is freed at its end; its log stays, as FOLDER/NAME.log. What is committed is run.
+# A machine is Debian in a folder (debootstrap, chroot), so the script must run as root. FOLDER is where machines are
+# created (default: /var/tmp/matrix); TESTS is what to test (default: tests). A row takes about a quarter of an hour on
+# two cores and 9 GB of disk, which is freed at the end; its log remains as FOLDER/NAME.log. The last commit is tested.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,7 +30,7 @@ fail() { echo "matrix: $*" >&2; exit 1; }
 command -v debootstrap >/dev/null || fail "expected debootstrap; install it"
 mkdir -p "$folder/pip"
 
-# Run a command in a machine, in its checkout. pip has this machine's variables (PIP_*), and a cache that all
+# Run a command in the checkout of a machine. pip gets this machine's variables (PIP_*), and a cache that all
 # machines share.
 inside() { # root, settings, command
     local settings
@@ -55,7 +55,7 @@ run_row() { # name, suite, settings
     # An interrupted debootstrap leaves /proc mounted, which must not be removed.
     umount "$root/proc" 2>/dev/null || true
     rm -rf --one-file-system "$root" "$log"
-    echo "matrix: $name: makes the machine"
+    echo "matrix: $name: creating the machine"
     debootstrap --variant=minbase --include="$packages" "$suite" "$root" >"$log" 2>&1 ||
         fail "$name: debootstrap has failed, see $log"
     cp -L /etc/resolv.conf "$root/etc/resolv.conf"

@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 ./scripts/setup.sh
 SECONDS=0
 PATH=$PWD/.venv/bin:$PATH
-# Matrices this small are multiplied faster on one thread than on two, so each model trains on a core of
-# its own.
+# Matrices this small are multiplied faster by one thread than by two, so each model trains on its own
+# core.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 data=data-bin/quickstart
@@ -16,8 +16,8 @@ runs=checkpoints/quickstart
 mkdir -p "$runs"
 [ -d "$data" ] || fairseq-doc prepare-lm pydoc "$data"
 
-# Little dropout, since the text is short. With --nonmono 2 averaging started before epoch 29 for both
-# models and every seed that was tried.
+# Little dropout, since the text is short. With --nonmono 2, averaging started before epoch 29 for both
+# models with every seed tried.
 train() { # name, architecture, further options
     local name=$1 arch=$2
     echo "quickstart: training $name ($arch)"
@@ -45,7 +45,7 @@ found() { # name -> "perplexity tokens"
         "$runs/$1.eval.log" | tr -d , | tac | tr '\n' ' '
 }
 
-set -m # each of these is a job of its own, which ends with this script
+set -m # each of these is a separate job, which ends with this script
 trap 'for job in $(jobs -pr); do kill -- "-$job" 2>/dev/null || true; done' EXIT
 { train one_softmax lstm_awd_lm_small; evaluate one_softmax; } &
 softmax=$!
@@ -53,7 +53,7 @@ softmax=$!
 train doc lstm_doc_lm_small --doc-components 0,0,2,2 --component-dropout 0.1 \
     --doc-balance published --doc-lambda 0.001 &
 doc=$!
-# The first that fails ends the script, and with it the other. 127: there is nothing to wait for.
+# The first job that fails ends the script and thus the other job. 127: no job is left.
 while [ -n "$(jobs -pr)" ]; do wait -n || [ $? = 127 ]; done
 wait "$softmax"
 wait "$doc"

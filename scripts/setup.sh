@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Build .venv with the versions in constraints.txt; an environment that is up to date is left as it is.
+# Build .venv with the versions in constraints.txt, unless it is up to date.
 #
 #     scripts/setup.sh [--cpu]
 #
-# --cpu, or FAIRSEQ_DOC_CPU=1, takes a torch without CUDA, or ends where pip finds none. PYTHON names the
-# interpreter, CONSTRAINTS another file of versions (empty: the newest ones), FAIRSEQ another distribution of
-# fairseq.
+# --cpu, or FAIRSEQ_DOC_CPU=1, installs a torch without CUDA, and fails if pip finds none. PYTHON names the
+# interpreter, CONSTRAINTS another file of versions (empty: the newest versions), FAIRSEQ another distribution
+# of fairseq.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -71,7 +71,7 @@ step 1 "makes .venv with $("$python" --version)"
 echo "$constraints" >.venv/constraints
 pip install --quiet "${versions[@]}" --upgrade pip # the oldest of these Pythons bring one without --json
 
-# Before torch is downloaded: how large is it? The default build for Linux on x86-64 brings CUDA.
+# Report the size of torch before downloading it: the default build for Linux on x86-64 includes CUDA.
 torch=torch
 if ! compgen -G '.venv/lib/python3*/site-packages/torch/version.py' >/dev/null; then
     offered=$(pip index versions torch --json) || fail "expected torch where pip looks, got none"
@@ -101,8 +101,8 @@ step 3 "installs fairseq"
 scripts/install_fairseq.sh .venv/bin/python "${versions[@]}"
 step 4 "installs this package and the tools of its tests"
 PYTHONWARNINGS=ignore pip install --quiet --no-warn-conflicts "${versions[@]}" --editable '.[dev,tune,onnx,transformers]'
-# fairseq looks for --user-dir in the current folder, then beside itself. A wheel of this package must not be
-# installed here: pip would write its files through the link.
+# fairseq looks for --user-dir in the current folder, then next to itself. A wheel of this package must not be
+# installed here, since pip would write its files through the link.
 packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ln -sfn "$PWD/fairseq_doc" "$packages/fairseq_doc"
 echo "$stamp" >.venv/installed

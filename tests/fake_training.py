@@ -2,7 +2,7 @@
 what fairseq prints at the end.
 
 Its loss is (log10 lr + 2)^2 + 0.01 seed. $FAKE_SECONDS is how long it trains, in steps with a checkpoint
-after each; it goes on from checkpoint_last.pt. --act says how it ends. With $FAKE_DEAF it ignores SIGTERM.
+after each; it resumes from checkpoint_last.pt. --act says how it ends. With $FAKE_DEAF it ignores SIGTERM.
 """
 
 import argparse

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Perplexity of a model as it is, with a cache and with dynamic evaluation, both tuned on valid, as a table:
+# Table of a model's perplexity alone, with a cache and with dynamic evaluation, both tuned on valid:
 #     examples/beyond/evaluate.sh MODEL DATA [SEGMENT...]
-# SEGMENT: tokens between updates of dynamic evaluation; 5 and 20 where none is given. All in float32, as dynamic
-# evaluation is. What is computed stays in MODEL.beyond/, as JSON; a second call goes on from there.
+# SEGMENT: tokens between updates of dynamic evaluation (default: 5 and 20). Everything is in float32, like dynamic
+# evaluation. Results are kept in MODEL.beyond/ as JSON; a second call resumes.
 set -euo pipefail
 model="$1" data="$2"
 shift 2
 [ $# -gt 0 ] || set -- 5 20
 folder="$model.beyond"
-# Whether a file is there and newer than the model, the training text and the split.
+# Whether a file exists and is newer than the model, the training text and the split.
 is_new() { [ "$1" -nt "$model" ] && [ "$1" -nt "$data/train.bin" ] && [ "$1" -nt "$data/$2.bin" ]; }
 # evaluate NAME SPLIT OPTIONS...: into $found.
 evaluate() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compare the Gaussian process with random search on a cheap space: bytes of Python's own texts, 200 updates a trial,
-# 40 trials, three repeats each:
+# Compare the Gaussian process with random search on a cheap problem: bytes of Python's own documentation, 200 updates
+# per trial, 40 trials, three repeats each:
 #     examples/equal_tuning/samplers.sh DATA STUDIES
 # DATA: the folder of fairseq-doc prepare-lm pydoc --unit byte; STUDIES: a folder for the studies. A second call resumes.
 set -euo pipefail

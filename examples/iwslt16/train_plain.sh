@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# The base system: one softmax straight from the attentional vector.
+# The base system: a single softmax of the attentional vector.
 exec "$(dirname "$0")/train.sh" --plain-output --doc-components 0,0,0,1 \
     --save-dir "checkpoints/iwslt16.${SRC:-en}-${TGT:-de}/plain" "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The size for two cores, for example for Multi30k: 256 wide, i_3 = 2 with linear components, Adam, batches of 32. See
+# A size for two cores, for example for Multi30k: width 256, i_3 = 2 with linear components, Adam, batches of 32. See
 # docs/translation.md.
 exec "$(dirname "$0")/train.sh" --arch lstm_luong_doc_small --doc-components 0,0,0,2 --doc-activation linear \
     --matmul-precision bfloat16 --doc-lambda 0.1 --label-smoothing 0.1 --optimizer adam --lr 0.004 --warmup-updates 500 \

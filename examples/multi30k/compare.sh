@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Train systems for eight epochs, each with the best settings of every study; the best of these with three seeds, compared on
-# two test sets:
+# Train each system for eight epochs with the best settings of every study, then the best of these with three seeds, and
+# compare them on two test sets:
 #     examples/multi30k/compare.sh DATA STUDIES RAW1 RAW2 SYSTEM... [options of fairseq-doc compare]
-# after tune.sh of each. The settings are chosen on NAME.en-de; NAME.de-en, after it, has the same. RAW1, RAW2: the raw
-# references of the splits test and test1. A training is STUDIES/final.PAIR/SYSTEM.STUDY-seedN. The system linear is not
-# tuned: it has the settings of i3. A second call resumes.
+# Run tune.sh for each system first. The settings are chosen on NAME.en-de and then used for NAME.de-en, too. RAW1, RAW2:
+# raw references of the splits test and test1. A training is in STUDIES/final.PAIR/SYSTEM.STUDY-seedN. The system linear is
+# not tuned, but has the settings of i3. A second call resumes.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
@@ -29,7 +29,7 @@ if [[ " ${names[*]} " = *" linear "* && " ${tuned[*]} " != *" i3 "* ]]; then
     exit 1
 fi
 
-# candidate SYSTEM STUDY: a system of fairseq-doc compare. A mixture has its own lambda where the study has none.
+# candidate SYSTEM STUDY: a system for fairseq-doc compare. A mixture has its own lambda if the study has none.
 candidate() {
     local model settings
     model=$(model_of "$1") || return # set -e does not hold in $(...)
@@ -40,7 +40,7 @@ candidate() {
     echo "$1.$2=$model $settings"
 }
 
-# train SYSTEM... [options of fairseq-doc compare]: all in one folder, so what is done already is not trained again.
+# train SYSTEM... [options of fairseq-doc compare]: all in one folder, so that nothing is trained twice.
 train() {
     fairseq-doc compare --dir "$folder" --reference "$raw1" "$@" -- \
         fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training $(updates 8)
@@ -70,7 +70,7 @@ PYTHON
 finals=()
 while read -r name study; do finals+=("$(candidate "$name" "$study")"); done <<<"$chosen"
 train "${finals[@]}" "$@"
-# The second test set; each seed's systems against the first by paired bootstrap, on both.
+# The second test set, and paired bootstrap of each seed's systems against the first on both.
 { read -ra systems; read -ra seeds; } < <(python - "$folder/comparison.json" <<'PYTHON'
 import json, sys
 systems = json.load(open(sys.argv[1]))["systems"]  # without those whose trainings diverged

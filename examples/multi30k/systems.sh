@@ -1,4 +1,4 @@
-# The systems that are compared, to be sourced: 128 wide, two layers a side. And how all are trained.
+# To be sourced: the systems to compare, of width 128 with two layers per side, and how they are trained.
 
 # model_of SYSTEM: its options of fairseq-train.
 model_of() {
@@ -17,7 +17,7 @@ model_of() {
     esac
 }
 
-# updates N: N epochs of 907 updates; the learning rate rises for 500, then falls to zero on a straight line.
+# updates N: N epochs of 907 updates; the learning rate rises for 500 updates, then falls linearly to zero.
 updates() { echo "--max-update $((907 * $1)) --total-num-update $((907 * $1))"; }
 
 training="--user-dir fairseq_doc --task translation --sentence-avg --optimizer adam --adam-betas (0.9,0.98)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Write the encoder-decoder's n-best lists of the development and test sentences: OUT/dev.nbest, OUT/test.nbest.
+# Write the encoder-decoder's n-best lists for the development and test sentences: OUT/dev.nbest, OUT/test.nbest.
 #   MODEL  its checkpoint, or several for an ensemble: a.pt:b.pt
 #   DATA   folder that fairseq-doc prepare-parsing --pairs wrote
-#   OUT    folder without lists (default: the checkpoint's)
-# Both lists appear when both are complete. Further options go to fairseq-generate.
+#   OUT    folder for the lists (default: that of the checkpoint)
+# The lists are written when both are complete. Further options go to fairseq-generate.
 set -euo pipefail
 fail() { echo "parse: $1" >&2; exit 1; }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Rerank n-best parses: tune the weight of the parser's own score on DEV, and use it on TEST.
-#   DEV, TEST  n-best files, gzip or not
+#   DEV, TEST  n-best files, gzipped or not
 #   MODEL      a checkpoint, or several for an ensemble: a.pt:b.pt
 #   DATA       folder that fairseq-doc prepare-parsing wrote, with the gold trees
-#   OUT        folder to write; use another one for other lists
+#   OUT        folder to write; use a new one for other lists
 # Further options go to fairseq-doc rerank, such as --score-base 2. Root brackets are not counted.
 set -euo pipefail
 fail() { echo "rerank: $1" >&2; exit 1; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Validation and test perplexity of the best model, one column, every token scored. Further options go
+# Validation and test perplexity of the best model, in one column with every token scored. Further options go
 # to fairseq-eval-lm.
 set -euo pipefail
 for split in valid test; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The published size on two cores: one cycle of the learning rate instead of 500 epochs of NT-ASGD.
 #     examples/penn_treebank/two_cores.sh softmax|doc|mos [EPOCHS [options of fairseq-train]]
-# EPOCHS: 60 if not given; 12 is an evening. The same command resumes. FAIRSEQ_DOC_DATA holds ptb/.
+# EPOCHS: 60 by default; 12 take an evening. The same command resumes. FAIRSEQ_DOC_DATA is the folder with ptb/.
 set -euo pipefail
 system=${1:-} epochs=${2:-60}
 mixture="--doc-balance published --doc-lambda 0.001 --gradient-sampling 0.01"
@@ -15,7 +15,7 @@ esac
 data=${DATA:-data-bin/ptb} run=${DIR:-checkpoints}/two_cores_${system}_$epochs
 [ -f "$data/dict.txt" ] || fairseq-doc prepare-lm ptb "$FAIRSEQ_DOC_DATA/ptb" "$data"
 
-# 20 columns of 46,479 tokens, in windows of 68.25 steps on average: 681 updates an epoch.
+# 20 columns of 46,479 tokens in windows of 68.25 steps on average are 681 updates per epoch.
 updates=$((681 * epochs))
 mkdir -p "$run"
 # shellcheck disable=SC2086

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# WikiText-103 at the size of WikiText-2's model. DATA is the folder that fairseq-doc prepare-lm wrote.
+# WikiText-103 with the size of the model for WikiText-2. DATA is the folder that fairseq-doc prepare-lm wrote.
 # Further options go to fairseq-train and override these.
 set -euo pipefail
 fairseq-train "${DATA:-data-bin/wikitext103}" --user-dir fairseq_doc \

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the objects they name."""
+"""Options shared by several commands, and the objects that they describe."""
 
 import logging
 from collections import Counter
@@ -29,27 +29,27 @@ from fairseq_doc.preparation.text_form import TextForm, form_of
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointOptions:
-    """The models and their data."""
+    """Checkpoints and their data."""
 
     data: str = option(
-        "folder of fairseq-preprocess, for its dictionaries and splits",
+        "folder written by fairseq-preprocess, for its dictionaries and splits",
         REQUIRED,
         positional=True,
         reads=True,
     )
     path: str = option(
-        "checkpoint; a.pt:b.pt:... averages the models' probabilities", REQUIRED, reads=True
+        "checkpoint; a.pt:b.pt:... averages the probabilities of an ensemble", REQUIRED, reads=True
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(CheckpointOptions):
-    """How they are run."""
+    """How models are run."""
 
     cpu: bool = option("do not use a GPU", False)
     matmul_precision: str | None = option(
-        "precision of the large matrix products (default: as trained); bfloat16 is faster on "
-        "processors with AVX512_BF16 or AMX and on GPUs; others stay in float32, with a warning",
+        "precision of the large matrix products (default: as in training); bfloat16 is faster on "
+        "processors with AVX512_BF16 or AMX and on GPUs; others use float32, with a warning",
         choices=PRECISIONS,
     )
 
@@ -62,30 +62,29 @@ class ModelOptions(CheckpointOptions):
 class ProgressOptions:
     """How progress is shown."""
 
-    no_progress_bar: bool = option("show no progress", False)
+    no_progress_bar: bool = option("do not show progress", False)
     log_interval: int = option(
-        "batches between lines of progress, where it goes into a file", 100, type=positive
+        "batches between lines of progress, if it is written to a file", 100, type=positive
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptationOptions(ProgressOptions, ModelOptions):
-    """What evaluation may add to the models."""
+    """Extensions of the models in evaluation."""
 
     cache: CacheSettings | None = group("cache", switch="window")
     dynamic: DynamicSettings | None = group(
         "dynamic",
         switch="dynamic",
-        help="dynamic evaluation: the model learns from each segment after it was scored; in "
-        "float32",
+        help="dynamic evaluation: the model learns from each segment after scoring it; in float32",
     )
 
     def __post_init__(self) -> None:
-        _ = self.scorer  # which checks itself
+        _ = self.scorer  # its constructor checks the settings
         if self.dynamic is not None:
             if self.matmul_precision not in (None, "float32"):
                 raise FairseqDocError(
-                    "--dynamic computes in float32: expected no --matmul-precision; got "
+                    "--dynamic computes in float32: leave out --matmul-precision; got "
                     f"{self.matmul_precision}"
                 )
             self.dynamic.statistics_paths(self.path)
@@ -95,7 +94,7 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
         return ScorerSettings(cache=self.cache, dynamic=self.dynamic)
 
     def scorer_of(self, ensemble: Ensemble) -> ScorerSettings:
-        """:attr:`scorer` with each model's gradient statistics, gathered where no file has them."""
+        """:attr:`scorer` with the gradient statistics of each model, computed if no file has them."""
         dynamic, progress = self.dynamic, progress_of(self)
         if dynamic is None:
             return self.scorer
@@ -123,42 +122,42 @@ class SingleModelOptions(ProgressOptions, ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions:
-    """What is read."""
+    """The split that is read."""
 
     gen_subset: str = option("split to read", "test")
     eval_window: int | None = option(
-        "tokens evaluated at once; memory and speed, not results (default: as trained)",
+        "tokens evaluated at once; changes memory and speed, not results (default: as in training)",
         type=positive,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PictureOptions:
-    """Where to draw."""
+    """The file for a plot."""
 
-    picture: str | None = option("also draw the result into this file, such as NAME.png")
+    picture: str | None = option("also plot the result into this file, such as NAME.png")
     overwrite: bool = option("replace existing outputs", False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """Plain text, one sentence a line."""
+    """Plain text, one sentence per line."""
 
     input: str = option("file to read (default: standard input)", "-", reads=True)
     state: str = option(
-        "fresh: each sentence starts after </s> from zeros; carried: the lines are one text, as "
-        "eval-lm reads it, and its first word is not scored",
+        "fresh: each sentence starts after </s> from a zero state; carried: the lines are one "
+        "continuous text, as in eval-lm, whose first word is not scored",
         STATES[0],
         choices=STATES,
     )
-    empty_lines: bool = option("score the end mark of an empty line (default: an error)", False)
-    max_words: int = option("most words, or bytes, of a line", MAX_WORDS, type=positive)
+    empty_lines: bool = option("score the end mark of empty lines (default: an error)", False)
+    max_words: int = option("maximal number of words or bytes per line", MAX_WORDS, type=positive)
     max_tokens: int = option(
         "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, type=positive
     )
 
     def read(self, data: str) -> tuple[list[str], TextForm]:
-        """The lines, and how text becomes tokens in the folder ``data``."""
+        """The lines, and the form of the text in the folder ``data``."""
         form = form_of(data)
         errors = "surrogateescape" if form.unit == BYTE else "strict"
         return list(text_lines(self.input, errors=errors)), form
@@ -180,7 +179,7 @@ def ensemble_of(
 
 
 def progress_of(settings: ProgressOptions) -> Progress:
-    """(iterable with a length, name) -> the same, with fairseq's progress bar on standard error."""
+    """(iterable with a length, name) -> the iterable with fairseq's progress bar on standard error."""
     if settings.no_progress_bar:
         return no_progress
     for name in ("fairseq.logging.progress_bar", "fairseq_doc.analysis"):
@@ -198,7 +197,7 @@ def progress_of(settings: ProgressOptions) -> Progress:
 def figures_of_lines(
     lines: Sequence[str], tokenized: Sequence[Sequence[str]], form: TextForm, scored: Evaluation
 ) -> dict[str, Any]:
-    """:func:`written_figures` of lines that were read and the tokens of each."""
+    """:func:`written_figures` for lines and the tokens of each."""
     tokens = sum(len(words) + 1 for words in tokenized)
     return written_figures(scored, count(with_line_ends(lines, form.unit), tokens))
 
@@ -211,14 +210,14 @@ def written_figures(scored: Evaluation, counts: RawCounts) -> dict[str, Any]:
 def written_text(result: dict[str, Any]) -> str:
     """These figures in words."""
     return (
-        "perplexity {} a word, {bits_per_character:.4f} bits a character, {bits_per_byte:.4f} bits "
-        "a byte".format(perplexity_text(result["word_perplexity"]), **result)
+        "perplexity {} per word, {bits_per_character:.4f} bits per character, {bits_per_byte:.4f} bits "
+        "per byte".format(perplexity_text(result["word_perplexity"]), **result)
     )
 
 
 def unknown_words(unknown: Counter[str], unit: str, done: str = "scored") -> str:
-    """A line about words outside the dictionary, the most frequent first, and what was done to
-    them."""
+    """A line about words outside the dictionary, the most frequent first; ``done`` says how they
+    were treated."""
     words = (word if len(word) < 80 else shown(word) for word, _ in unknown.most_common())
     return (
         f"{unit}s outside the dictionary, {done} as <unk>: {unknown.total():,}, of "

@@ -1,4 +1,4 @@
-"""analyse: attention of a translation: source words against output words, as a heat map."""
+"""analyse: attention of a translation, as a heat map of source words against output words."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +30,15 @@ EXAMPLE = (
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, ModelOptions):
     input: str = option("file with the sentence (default: standard input)", "-", reads=True)
-    line: int = option("which line of the input to read", 1, type=positive)
+    line: int = option("number of the line to read from the input", 1, type=positive)
     beam: int = option("hypotheses kept at every step", 5, type=positive)
     tokenizer: str | None = option(
-        "tokenise the sentence first (default: as the data folder's settings.json says)",
+        "tokenise the sentence first (default: as in the settings.json of the data folder)",
         choices=TOKENIZERS,
     )
     bpe: str | None = option(
-        "then split its words into units; this or --tokenizer replaces both settings of the "
-        "folder (default: as they say)",
+        "then split its words into units; this option or --tokenizer replaces both settings of the "
+        "folder (default: as in the folder)",
         choices=BPE_KINDS,
     )
     bpe_codes: str | None = option("file of merges, for --bpe subword_nmt", reads=True)
@@ -53,13 +53,13 @@ class Options(PictureOptions, ModelOptions):
         ):
             if (self.bpe == bpe) != bool(path):
                 raise FairseqDocError(
-                    f"--bpe {bpe} and {name} belong together; got one without the other"
+                    f"--bpe {bpe} and {name} need each other; got only one of them"
                 )
             if path:
                 check_input(path)
 
     def form(self, language: str) -> TextForm:
-        """How a sentence becomes the symbols of the model, by the options or by the data folder."""
+        """The conversion of a sentence to symbols of the model, by the options or the data folder."""
         if self.tokenizer is None and self.bpe is None:
             return form_of_side(self.data, language)
         model = self.bpe_codes or self.sentencepiece_model
@@ -69,8 +69,8 @@ class Options(PictureOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``source`` and ``output``, symbols with their end marks; ``weights``, a row for each output
-    symbol; ``log_prob`` of the output, natural logarithm; ``picture``, where it is drawn."""
+    """Result: ``source`` and ``output``, symbols with end marks; ``weights``, a row for each output
+    symbol; ``log_prob`` of the output, natural logarithm; ``picture``, the file."""
     check_plot_path(settings.picture)
     check_outputs(settings, settings.picture)
     sentence = _read_sentence(settings.input, settings.line)
@@ -80,8 +80,8 @@ def run(settings: Options) -> dict[str, Any]:
     form = settings.form(translator.task.cfg.source_lang)
     if reason := why_unusable(form.words(sentence), form.bpe):
         raise FairseqDocError(
-            f"line {settings.line} of the input {reason}; expected plain text: for a sentence in "
-            "its units give --tokenizer none --bpe none"
+            f"line {settings.line} of the input {reason}; expected plain text: for a sentence that "
+            "is already split into units give --tokenizer none --bpe none"
         )
     symbols = form.tokens(sentence)
     unknown = [word for word in symbols if word not in translator.task.source_dictionary]
@@ -108,7 +108,7 @@ def _read_sentence(path: str, number: int) -> str:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """Each output word with the source word it attended to most."""
+    """Each output word with the source word to which it attended most."""
     width = max(len(word) for word in ["output", *result["output"]])
     lines = [f"{'output':{width}}  weight  source"]
     for word, weights in zip(result["output"], result["weights"], strict=True):

@@ -1,4 +1,4 @@
-"""train: the mean of the weights of several checkpoints, as a checkpoint."""
+"""train: average the weights of several checkpoints."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ EXAMPLE = "fairseq-doc average checkpoints/ptb --last-epochs 5 --output averaged
 @dataclass(frozen=True, kw_only=True)
 class Options:
     checkpoints: list[str] = option(
-        "checkpoints; with --last-epochs or --last-updates their folder",
+        "checkpoints; with --last-epochs or --last-updates, their folder",
         REQUIRED,
         positional=True,
         nargs="+",
@@ -25,14 +25,14 @@ class Options:
         type=str,
     )
     last_epochs: int | None = option(
-        "of a folder: the last N checkpoints of an epoch's end, checkpoint12.pt and so on",
+        "average the last N checkpoints in the folder from ends of epochs, such as checkpoint12.pt",
         metavar="N",
         type=positive,
         without=("last_updates",),
     )
     last_updates: int | None = option(
-        "of a folder: the last N checkpoints of --save-interval-updates, checkpoint_3_1000.pt and "
-        "so on",
+        "average the last N checkpoints in the folder from --save-interval-updates, such as "
+        "checkpoint_3_1000.pt",
         metavar="N",
         type=positive,
     )
@@ -45,7 +45,7 @@ class Options:
     overwrite: bool = option("replace an existing file", False)
 
     def paths(self) -> list[str]:
-        """The checkpoints, the oldest of a folder first."""
+        """The checkpoints; those from a folder are sorted, the oldest first."""
         count = self.last_epochs or self.last_updates
         if count is None:
             return self.checkpoints
@@ -58,11 +58,11 @@ class Options:
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``checkpoints``, those that were averaged; ``output``, the file."""
+    """Result: ``checkpoints``, the averaged ones; ``output``, the file."""
     paths = settings.paths()
     if len(paths) == 1 and not settings.ema:
         raise FairseqDocError(
-            f"expected several checkpoints; got {paths[0]}: name more, or give --last-epochs N, "
+            f"expected several checkpoints; got only {paths[0]}: name more, or give --last-epochs N, "
             "--last-updates N or --ema"
         )
     check_outputs(settings, settings.output, inputs=paths, alone=paths)

@@ -23,17 +23,18 @@ class Options(ScoringOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``read``, lines on what was read and undone; ``outputs``; ``scores``: for each metric its
-    ``signature`` and ``systems``, each with ``score``, ``mean`` and ``interval`` (the bootstrap's
-    mean, half-width of its 95 % interval), ``p`` of the difference from the first output and
-    ``ceiling``, what the targets score once BPE and tokenisation are undone."""
+    """Result: ``read``, lines on what was read and undone; ``outputs``; ``scores``: for each metric
+    its ``signature`` and ``systems``, each with ``score``, ``mean`` and ``interval`` (of the
+    bootstrap: the mean and half the width of its 95 % interval), ``p``, the p-value of the
+    difference from the first output, and ``ceiling``, the score of the targets after undoing BPE
+    and tokenisation."""
     references, systems, read = read_texts(settings)
     scores = score_bleu(systems, references, settings.lang, settings.lowercase, settings.bootstrap)
     return {"read": read, "outputs": settings.outputs, "scores": scores}
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """What was read, a line of scores for each output, then the signatures."""
+    """Lines on what was read, a line of scores for each output, then the signatures."""
     ceilings = {name: scores["systems"] for name, scores in result["scores"].items()}
     lines = [*result["read"], *ceiling_lines(result["outputs"], ceilings)]
     for number, line in enumerate(system_names(result)):

@@ -1,4 +1,4 @@
-"""parse: n-best parse trees from what an encoder-decoder generated as symbols of trees."""
+"""parse: n-best parse trees from the symbols that an encoder-decoder generated."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +18,14 @@ KINDS = (outputs.WELL_FORMED, outputs.REPAIRED, outputs.DROPPED)
 @dataclass(frozen=True, kw_only=True)
 class Options:
     generated: str = option(
-        "fairseq-generate's output, --nbest or not",
+        "output of fairseq-generate, with or without --nbest",
         REQUIRED,
         positional=True,
         metavar="OUT",
         reads=True,
     )
     sentences: str = option(
-        "trees over the same sentences; their words and tags are used",
+        "trees of the same sentences, whose words and tags are used",
         REQUIRED,
         metavar="TREES",
         reads=True,
@@ -35,9 +35,10 @@ class Options:
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``sentences``; ``outputs``, of them ``well_formed``, ``repaired`` (brackets or words) and
-    ``dropped`` (another number of words); ``first_...``, the same of each sentence's first output;
-    ``flat_trees``, sentences without any other tree; ``output``, the file."""
+    """Result: the numbers of ``sentences`` and ``outputs``; of outputs that are ``well_formed``,
+    ``repaired`` (brackets or words) and ``dropped`` (another number of words); ``first_...``, the
+    same for the first output of each sentence; ``flat_trees``, sentences without another tree; and
+    ``output``, the file."""
     check_outputs(settings, settings.output)
     sentences = trees_of(settings.sentences)
     found = candidate_lists(read_generated(settings.generated), sentences, settings.generated)
@@ -54,7 +55,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The counts in one line; the file."""
+    """The counts in one line, and the file."""
     every = _shares(result, "", result["outputs"])
     firsts = _shares(result, "first_", result["sentences"])
     counts = (

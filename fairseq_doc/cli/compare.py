@@ -1,4 +1,4 @@
-"""train: train several systems with several seeds, and put them into one table."""
+"""train: train several systems with several seeds each, and tabulate their results."""
 
 import math
 import statistics
@@ -31,27 +31,27 @@ EXAMPLE = (
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions):
     others: Sequence[str] | None = option(
-        "systems of your own: a name, and the options of fairseq-train that make it",
+        "your own systems: a name and the options of fairseq-train that define it",
         positional=True,
         nargs="*",
         metavar="NAME='OPTIONS'",
         type=str,
     )
     dir: Path = option(
-        "folder of the trainings and the table; more can be added to it", REQUIRED, type=folder
+        "folder for the trainings and the table; systems can be added later", REQUIRED, type=folder
     )
     systems: str | None = option(
-        "the usual ones, of softmax, mos, doc: with a size, a number of epochs and all other options "
-        "that the training lacks, by the length of the text",
+        "predefined systems among softmax, mos, doc; size, number of epochs and other options that "
+        "are not given depend on the length of the text",
         metavar="NAME,NAME",
     )
-    seeds: int = option("trainings of each system", 3, metavar="N", least=1, below=MAX_SEEDS + 1)
-    workers: int = option("trainings at once", 1, metavar="K", type=positive)
+    seeds: int = option("trainings per system", 3, metavar="N", least=1, below=MAX_SEEDS + 1)
+    workers: int = option("trainings run in parallel", 1, metavar="K", type=positive)
     reference: str | None = option(
-        "raw test references, for BLEU of a translation", metavar="RAW", reads=True
+        "raw test references, for the BLEU of a translation", metavar="RAW", reads=True
     )
     training: Sequence[str] | None = option(
-        "the training that the systems share: fairseq-train DATA ...", after_dashes=True
+        "the training shared by all systems: fairseq-train DATA ...", after_dashes=True
     )
 
     def __post_init__(self) -> None:
@@ -59,11 +59,11 @@ class Options(ProgressOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``metric``; ``systems``, as :func:`fairseq_doc.tuning.comparison.compare` gives them: their
-    commands, parameters, speeds, ceilings, values by seed, means, deviations and distances from the
-    first, and for language models the means of ``word_perplexity``, ``bits_per_character`` and
-    ``bits_per_byte`` if the data folder has the text's counts; ``files``, which a second call
-    replaces."""
+    """Result: ``metric``; ``systems``, the result of
+    :func:`fairseq_doc.tuning.comparison.compare`, with commands, parameters, speeds, ceilings,
+    values by seed, means, deviations and distances from the first system, and for language models
+    the means of ``word_perplexity``, ``bits_per_character`` and ``bits_per_byte`` if the data folder
+    has the counts of the text; ``files``, which another call replaces."""
     say = partial(remark, "compare")
     table, numbers, picture = (settings.dir / f"comparison.{end}" for end in ("md", "json", "png"))
     usual = list(filter(None, (settings.systems or "").split(",")))
@@ -93,7 +93,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _add_figures_as_written(rows: dict[str, dict[str, Any]], data: str, say: Say) -> None:
-    """Add the means over the seeds to each split of each system."""
+    """Add these figures, as means over the seeds, to each split of each system."""
     for split in SPLITS:
         counts = raw_counts.read(data, split)
         if counts is None:
@@ -111,7 +111,7 @@ def _table(rows: dict[str, dict[str, Any]]) -> list[str]:
     columns = ["system", "parameters", "tokens/s", "seeds", *SPLITS, f"test, from {first}"]
     figures = "word_perplexity" in rows[first]["test"]
     if figures:
-        columns += ["test, a word", "test, bits a character"]
+        columns += ["test, per word", "test, bits per character"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in rows.items():
         distance = "" if name == first else "{distance:+.2f}".format(**row["test"])
@@ -139,7 +139,7 @@ def _count(number: float | None) -> str:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The table, what a perfect translation would score if that is below 100, and the files."""
+    """The table, the score of a perfect translation if below 100, and the files."""
     rows = result["systems"]
     lines = [*_table(rows), *ceiling_lines([*rows], {"BLEU": [*rows.values()]})]
     return "\n".join([*lines, *(f"wrote {name}" for name in result["files"])])

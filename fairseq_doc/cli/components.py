@@ -41,44 +41,48 @@ COLUMNS = ("line", "position", "word", "layer", "component", *SHARES, "words")
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, TextOptions, SingleModelOptions):
     top_words: int = option(
-        "words listed for a component or a layer, at each word and in the summary", 5, type=positive
+        "number of words listed per component or layer, for each word and in the summary",
+        5,
+        type=positive,
     )
     min_count: int = option(
-        "how often the text must have a word that the summary lists", 10, type=positive
+        "minimal number of occurrences of a word in the summary", 10, type=positive
     )
-    summary: bool = option("print the summary alone, as for a long text", False)
+    summary: bool = option("print only the summary, for a long text", False)
     tsv: str | None = option(
         "also write a row for each word and component into this file", metavar="FILE"
     )
-    line: int = option("which line of the input --picture draws", 1, type=positive, needs="picture")
+    line: int = option("line of the input that --picture plots", 1, type=positive, needs="picture")
 
     def check_drawn_line(self, tokenized: Sequence[Sequence[str]]) -> None:
         if self.line > len(tokenized):
             raise FairseqDocError(
-                f"--line {self.line}: expected the number of a line of the input; it has "
+                f"--line {self.line}: expected the number of a line in the input, which has "
                 f"{len(tokenized)}"
             )
         words = tokenized[self.line - 1]
         tokens = len(words) + 1 - (self.state == "carried" and self.line == 1)
         if not 1 <= tokens <= MAX_HEAT_MAP_TOKENS:
             raise FairseqDocError(
-                f"--picture: expected a line of 1 to {MAX_HEAT_MAP_TOKENS} scored words and end "
+                f"--picture: expected a line with 1 to {MAX_HEAT_MAP_TOKENS} scored words and end "
                 f"marks; line {self.line} has {tokens:,}: choose another by --line"
             )
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``tokens``; ``log_prob``, natural logarithm, and ``perplexity``; of the text as written
-    ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts``; ``unknown``, counts of words outside the dictionary; ``sentences``, without
-    --summary; over all of them ``layers``, ``components``, ``kinds`` and ``min_count``; the files
-    ``tsv`` and ``picture``.
+    """Result: ``tokens``; ``log_prob``, natural logarithm, and ``perplexity``;
+    ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts`` of the text as
+    written; ``unknown``, counts of words outside the dictionary; ``sentences``, without --summary;
+    ``layers``, ``components``, ``kinds`` and ``min_count`` over all sentences; the files ``tsv`` and
+    ``picture``.
 
-    A sentence has its ``text`` and ``tokens``: ``position`` (1 is the line's first word), ``word``,
-    ``log_prob``, ``layers``, ``components``. A layer or component has ``layer``, ``component``,
-    ``weight``, ``posterior``, ``log_prob`` (its own log P of the word) and ``words``, the most
-    probable first. Over all sentences these are means, and ``words``, those due to it most, have
-    ``word``, ``count``, ``weight`` and ``posterior``. ``kinds`` has the mean weights and posteriors
-    of the ``layers`` by the word's frequency in training.
+    A sentence has its ``text`` and ``tokens``, each with ``position`` (1 for the first word in the
+    line), ``word``, ``log_prob``, ``layers`` and ``components``. A layer or component has
+    ``layer``, ``component``, ``weight``, ``posterior``, ``log_prob`` (its own log P of the word) and
+    ``words``, the most probable first. Over all sentences, these are means, and ``words`` are those
+    with the largest posteriors, each with ``word``, ``count``, ``weight`` and ``posterior``.
+    ``kinds`` has the mean weights and posteriors of the ``layers`` by the frequency of words in
+    training.
     """
     check_plot_path(settings.picture)
     check_outputs(settings, settings.picture, settings.tsv)
@@ -124,7 +128,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _numbers(text: TextComponents) -> list[dict[str, int]]:
-    """The numbers that name each component, then each layer."""
+    """The numbers that identify each component, then each layer."""
     components = enumerate(text.component_layers, start=1)
     return [
         *({"component": number, "layer": layer} for number, layer in components),
@@ -160,7 +164,7 @@ def _rows(text: TextComponents) -> Iterator[str]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A table for each sentence, by layer, or by component if all have one layer; the summary."""
+    """A table for each sentence by layer, or by component if there is only one layer; the summary."""
     shown = "layers" if len(result["layers"]) > 1 else "components"
     lines = []
     for number, sentence in enumerate(result.get("sentences", []), start=1):
@@ -188,7 +192,7 @@ def _sentence_table(sentence: dict[str, Any], shown: str) -> list[str]:
 
 
 def _parts_table(parts: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
-    """Means over all words; ``names`` of the columns that say which part it is."""
+    """Means over all words; ``names`` are the columns that identify the part."""
     titles = ["from layer" if number else name for number, name in enumerate(names)]
     rows = [[*titles, "weight", "posterior", "own log P"]]
     for part in parts:
@@ -208,7 +212,7 @@ def _kinds_table(kinds: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _words_table(parts: Sequence[dict[str, Any]], name: str, min_count: int) -> list[str]:
-    """The words that are due to each part most."""
+    """The words with the largest posteriors of each part."""
     title = f"largest posteriors, of words that occur at least {min_count} times"
     rows = [[name, "word", "count", "weight", "posterior"]]
     for part in parts:

@@ -1,4 +1,4 @@
-"""analyse: learning curves of several runs in one picture, from fairseq's logs (Figure 2)."""
+"""analyse: learning curves of several runs in one plot, from fairseq's logs (Figure 2)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,15 +28,14 @@ EXAMPLE = (
 @dataclass(frozen=True, kw_only=True)
 class Options:
     file: str = option(
-        "the picture to write, such as curves.png; with --check or --reference the reference, as "
-        "JSON",
+        "plot to write, such as curves.png; with --check or --reference, the reference, a JSON",
         REQUIRED,
         positional=True,
         metavar="PICTURE",
     )
     runs: list[str] = option(
-        "name of a run, and the output of its fairseq-train or, .json, a reference of several "
-        "seeds; with --check the output alone, with --reference the name is by default the file's",
+        "name of a run, and the output of its fairseq-train or a reference of several seeds, a .json "
+        "file; with --check only the output; with --reference the default name is that of the file",
         REQUIRED,
         positional=True,
         nargs="+",
@@ -44,22 +43,24 @@ class Options:
         type=str,
     )
     check: bool = option(
-        "say whether each run is inside the band of the reference, and where it leaves it",
+        "report whether each run stays within the band of the reference, and where it does not",
         False,
         without=("reference",),
     )
     reference: bool = option(
-        "write a reference of the runs, one a seed of the same training", False, needs="made-by"
+        "write a reference from runs of the same training with different seeds",
+        False,
+        needs="made-by",
     )
     made_by: str | None = option(
-        "of --reference: what was typed, and its commit", metavar="TEXT", needs="reference"
+        "command and commit to record in --reference", metavar="TEXT", needs="reference"
     )
     overwrite: bool = option("replace existing outputs", False)
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """The file ``picture`` or ``reference``, and ``runs``, each with ``perplexity`` by epoch, the
-    ``best``, and the epochs ``averaging_after`` and ``stages_after``. With --check the file
+    """Result: the file ``picture`` or ``reference``, and ``runs``, each with ``perplexity`` by epoch,
+    the ``best``, and the epochs ``averaging_after`` and ``stages_after``. With --check: the file
     ``check``, and ``runs``, each with ``compared``, the number of epochs, and ``departures``."""
     if settings.check:
         band = band_of(read_reference(settings.file))
@@ -95,7 +96,7 @@ def _files_by_name(settings: Options) -> dict[str, str]:
         elif not equals or not name:
             raise FairseqDocError(f"expected NAME=FILE; got {run}")
         if name in files:
-            raise FairseqDocError(f"expected runs of different names; got {name} twice")
+            raise FairseqDocError(f"expected runs with different names; got {name} twice")
         files[name] = path
     return files
 

@@ -1,4 +1,4 @@
-"""export: a model's embeddings as text, for another training and other programs."""
+"""export: a model's embeddings as text, for other trainings and programs."""
 
 import os
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ EXAMPLE = "fairseq-doc embeddings data-bin/ptb --path a.pt --output vectors.txt"
 class Options(CheckpointOptions):
     path: str = option("checkpoint", REQUIRED, reads=True)
     output: str = option(
-        "file to write: the number of words and the width, then a word and its numbers a line",
+        "file to write: number of words and width, then one word and its numbers per line",
         REQUIRED,
         metavar="FILE",
     )
     side: str | None = option(
-        "for an encoder-decoder: its source or its target words", choices=("source", "target")
+        "source or target words of an encoder-decoder", choices=("source", "target")
     )
-    output_matrix: bool = option("the output matrix, if it is not the embedding", False)
+    output_matrix: bool = option("write the output matrix, if it is not tied", False)
     overwrite: bool = option("replace an existing file", False)
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``words``; ``width``; ``output``, the file."""
+    """Result: ``words``; ``width``; ``output``, the file."""
     if settings.side == "source" and settings.output_matrix:
         raise FairseqDocError("--output-matrix: expected --side target; got source")
     check_outputs(settings, settings.output)
@@ -46,7 +46,7 @@ def run(settings: Options) -> dict[str, Any]:
         )
     if settings.output_matrix:
         if part.output.weight is matrix:
-            raise FairseqDocError("--output-matrix: this model's is its embedding: leave it out")
+            raise FairseqDocError("--output-matrix is tied to the embedding: leave the option out")
         matrix = part.output.weight
     write_lines(settings.output, embedding_lines(matrix, part.dictionary), settings.overwrite)
     words, width = matrix.shape

@@ -29,7 +29,7 @@ from fairseq_doc.preparation import raw_counts
 
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
 SEARCH, SEARCHED_SPLIT = "search", "valid"
-SHOWN = 5  # of the settings that a search tried; --json has all
+SHOWN = 5  # number of tried settings that are printed; --json has all
 
 
 def _temperature(text: str) -> float | str:
@@ -42,11 +42,11 @@ def _temperature(text: str) -> float | str:
 @dataclass(frozen=True, kw_only=True)
 class Options(SplitOptions, AdaptationOptions):
     batch_size: int = option(
-        "columns that the text is cut into; its remainder is left out", 1, type=positive
+        "columns into which the text is cut; the remainder is left out", 1, type=positive
     )
     temperature: float | str = option(
-        f"P becomes P^(1/T), renormalised; {SEARCH}: the best on {SEARCHED_SPLIT} of 1 / T = 1.06, "
-        "1.04, ..., .8",
+        f"replace P by P^(1/T), renormalised; {SEARCH}: the best of 1 / T = 1.06, 1.04, ..., 0.8 on "
+        f"{SEARCHED_SPLIT}",
         1.0,
         metavar="T",
         type=_temperature,
@@ -67,8 +67,8 @@ class Options(SplitOptions, AdaptationOptions):
         without=("dynamic-rate", "dynamic-decay"),
     )
     dynamic_search_tokens: int = option(
-        f"tokens of {SEARCHED_SPLIT} that each pair is tried on",
-        30_000,  # as in benkrause/dynamic-evaluation's fast grid
+        f"number of tokens of {SEARCHED_SPLIT} on which each pair is tried",
+        30_000,  # as in the fast grid of benkrause/dynamic-evaluation
         metavar="N",
         type=positive,
         needs="dynamic-search",
@@ -85,7 +85,7 @@ class Options(SplitOptions, AdaptationOptions):
 
     @property
     def scorer(self) -> ScorerSettings:
-        """The settings before any search."""
+        """The settings without any search."""
         temperature = 1.0 if isinstance(self.temperature, str) else self.temperature
         return replace(super().scorer, temperature=temperature, samples=self.monte_carlo)
 
@@ -93,26 +93,27 @@ class Options(SplitOptions, AdaptationOptions):
         super().__post_init__()
         if len(self.searches) > 1:
             raise FairseqDocError(
-                "expected one search at a time, the others' settings given; got "
+                "expected one search at a time, with given values for the others; got "
                 f"{' and '.join(self.searches)}"
             )
         for given, why in (
             (self.dynamic, "--dynamic reads windows of --dynamic-segment tokens"),
-            (self.monte_carlo, "--samples draws dropout masks every --bptt steps of the training"),
+            (self.monte_carlo, "--samples draws new dropout masks every --bptt steps, as training"),
         ):
             if given and self.eval_window is not None:
-                raise FairseqDocError(f"{why}: expected no --eval-window; got {self.eval_window}")
+                raise FairseqDocError(f"{why}: leave out --eval-window {self.eval_window}")
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token;
-    ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts``, of the text
-    as written, if the data folder has its counts; ``tokens``, how many are scored; ``left_out``,
-    how many are not; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
-    without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings or null; ``searched``,
-    {setting: perplexity on the searched split}; ``given_up``, {setting that fell behind: tokens
-    scored}; ``at_ends``, {part of the best setting: "smallest" or "largest" of those tried};
-    ``seconds`` without loading; ``seconds_before``, those of statistics and searches."""
+    """Result: ``perplexity``; ``nll``, the sum in nats; ``bits``, the mean per token;
+    ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts`` of the text as
+    written, if the data folder has its counts; ``tokens``, the number of scored tokens;
+    ``left_out``, the number of others; ``models``, their number; ``split``; ``columns``;
+    ``temperature``; ``samples``, 0 without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their
+    settings or null; ``searched``, {setting: perplexity on the searched split}; ``given_up``,
+    {setting that fell behind: tokens scored}; ``at_ends``, {part of the best setting: "smallest" or
+    "largest" of those tried}; ``seconds`` without loading; ``seconds_before``, for statistics and
+    searches."""
     samples, split, columns = settings.monte_carlo, settings.gen_subset, settings.batch_size
     scale = samples.dropout_scale if samples else 1.0
     ensemble = ensemble_of(settings, settings.eval_window, scale)
@@ -128,7 +129,7 @@ def run(settings: Options) -> dict[str, Any]:
     evaluated = search.settings if search else evaluated
     before = time.perf_counter() - start
     if search and not settings.dynamic_search and split == SEARCHED_SPLIT:
-        result = search.best  # of the whole split
+        result = search.best  # on the whole split
     else:
         progress = progress_of(settings)
         result = perplexity.evaluate(ensemble, split, columns, progress, evaluated)
@@ -186,9 +187,9 @@ def _dynamic_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """One line, one for the text as written, and one for each setting beyond the usual evaluation."""
+    """A line of results, one for the text as written, and one for each additional setting."""
     lines = [
-        "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a token, NLL {nll:.2f} nats over "
+        "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits per token, NLL {nll:.2f} nats over "
         "{tokens:,} tokens; {left_out:,} left out; models: {models}; {seconds:.1f} s".format(
             **result
         )
@@ -204,11 +205,11 @@ def as_text(result: dict[str, Any]) -> str:
         ending = f" ({lost} fell behind and were given up)" if lost else ""
         lines.append(f"perplexity on {SEARCHED_SPLIT}, the best of {number}{ending}: {tried}")
     for name, end in result["at_ends"].items():
-        lines.append(f"the best {name} is the {end} that was tried; others may be better")
+        lines.append(f"the best {name} is the {end} one tried; values beyond it may be better")
     if result["temperature"] != 1.0:
         lines.append(f"temperature {result['temperature']:.4f}")
     if result["dynamic"] and result["perplexity"] == math.inf:
-        lines.append("the weights ran away: try a smaller --dynamic-rate")
+        lines.append("the weights diverged: try a smaller --dynamic-rate")
     for name in ("cache", "dynamic"):
         if result[name]:
             lines.append(f"{name}: " + ", ".join(f"{k} {v}" for k, v in result[name].items()))

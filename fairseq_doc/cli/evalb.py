@@ -1,4 +1,4 @@
-"""parse: bracketing F1 of parse trees, as EVALB with COLLINS.prm computes it."""
+"""parse: bracketing F1 of parse trees, as in EVALB with COLLINS.prm."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,17 +22,18 @@ EXCLUDED = {bracketing.ERROR: "their words differ", bracketing.SKIPPED: "their p
 class Options(TreeOptions):
     gold: str = option("gold trees in brackets", REQUIRED, positional=True)
     test: str = option(
-        "trees of a parser, one for each gold tree, or an n-best file of them",
+        "trees of a parser, one for each gold tree, or an n-best file",
         REQUIRED,
         positional=True,
     )
-    per_sentence: bool = option("a line for each sentence too", False)
+    per_sentence: bool = option("also print a line for each sentence", False)
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """Summaries ``all`` and, up to the length ``cutoff_len``, ``short``; the ``f1``, ``precision``,
-    ``recall``, ``sentences`` and ``errors`` of ``all``; ``oracle_f1`` of an n-best file, whose
-    first candidates the others describe (null for trees); with the option also ``per_sentence``."""
+    """Result: summaries ``all`` and, for sentences up to the length ``cutoff_len``, ``short``;
+    ``f1``, ``precision``, ``recall``, ``sentences`` and ``errors`` of ``all``; ``oracle_f1`` of an
+    n-best file (null for trees), where the other figures are those of the first candidates; with
+    the option also ``per_sentence``."""
     check_input(settings.test, again=True)
     parameters = settings.parameters
     gold = trees_of(settings.gold)
@@ -84,13 +85,13 @@ def _compare_all(
     if count != len(gold):
         raise FairseqDocError(
             f"expected a parse for each of {len(gold):,} trees in {settings.gold}; got {count:,} "
-            f"in {settings.test} (write (()) where the parser failed)"
+            f"in {settings.test} (write (()) if the parser failed)"
         )
     return firsts, best, roots
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """EVALB's summaries; before them its table, with ``--per-sentence``."""
+    """EVALB's summaries, with ``--per-sentence`` after its table."""
     lines = []
     if "per_sentence" in result:
         head = "sentence length status recall precision matched gold test crossing words tags"

@@ -26,7 +26,7 @@ PACKAGES = ("onnx", "onnxruntime")
 class Options(CheckpointOptions):
     path: str = option("checkpoint", REQUIRED, reads=True)
     onnx: str = option(
-        f"file to write; the tokens' numbers go to NAME{TABLE_SUFFIX}, except with --tokens",
+        f"file to write; without --tokens, the numbers of tokens go to NAME{TABLE_SUFFIX}",
         REQUIRED,
         metavar=f"NAME{SUFFIX}",
     )
@@ -36,19 +36,19 @@ class Options(CheckpointOptions):
         choices=FORMS,
     )
     tokens: str | None = option(
-        "table of a recogniser's tokens, a token and its number a line; the model takes those "
-        "numbers (default: the dictionary's)",
+        "table of a recogniser's tokens, one token and its number per line; the model uses these "
+        "numbers (default: those of the dictionary)",
         metavar="FILE",
         reads=True,
     )
-    int8: bool = option("keep the matrices in 8 bits (default: float32)", False)
+    int8: bool = option("store the matrices in 8 bits (default: float32)", False)
     overwrite: bool = option("replace existing files", False)
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``files``; ``bytes`` of the model; ``int8``; ``difference``, the largest of a log P from the
-    model's own over a few tokens; ``unknown``, the tokens of ``--tokens`` outside the dictionary;
-    ``metadata`` of the model."""
+    """Result: ``files``; ``bytes`` of the model; ``int8``; ``difference``, the largest difference in
+    log P from the original model over a few tokens; ``unknown``, the tokens of ``--tokens`` outside
+    the dictionary; ``metadata`` of the model."""
     path = Path(settings.onnx)
     outputs = [path] if settings.tokens else [path, path.with_suffix(TABLE_SUFFIX)]
     _check(settings, outputs)
@@ -62,7 +62,7 @@ def run(settings: Options) -> dict[str, Any]:
     from fairseq_doc.export.file import exported_file
 
     exported = exported_file(ensemble, settings.form, table, settings.int8)
-    with ExitStack() as stack:  # the model, the last, is the first that gets its name
+    with ExitStack() as stack:  # the model, entered last, is renamed first
         for table_path in outputs[1:]:
             lines = stack.enter_context(whole_file(table_path, settings.overwrite))
             lines.writelines(f"{line}\n" for line in table_lines(dictionary))
@@ -95,7 +95,7 @@ def _check(settings: Options, outputs: list[Path]) -> None:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A line, one more for tokens outside the dictionary, and the files."""
+    """A line of facts, one for tokens outside the dictionary, and the files."""
     kind = "int8" if result["int8"] else "float32"
     size = "form {form}, {vocab_size} tokens, state ({num_layers}, N, {hidden_size})"
     lines = [

@@ -15,24 +15,24 @@ EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
     prompt: str = option("text to continue (default: none)", "")
-    length: int = option("number of words, or bytes, to draw", 100)
+    length: int = option("number of words or bytes to draw", 100)
     samples: int = option("number of texts", 1)
     temperature: float = option("T: draw from P^(1/T)", 1.0)
     sampling_topk: int | None = option(
-        "draw from the k most probable words, or bytes (default: all)"
+        "draw from the k most probable words or bytes (default: all)"
     )
     sampling_topp: float | None = option(
-        "draw from the fewest words, the most probable first, that have at least the probability P "
-        "together, of those that --sampling-topk keeps (default: all)",
+        "draw from the smallest set of most probable words whose total probability is at least P, "
+        "among those kept by --sampling-topk (default: all)",
         metavar="P",
     )
-    allow_unknown: bool = option("draw <unk> too, which is never drawn otherwise", False)
-    seed: int = option("equal seeds give equal texts", 1)
+    allow_unknown: bool = option("also draw <unk> (default: never)", False)
+    seed: int = option("random seed; the same seed gives the same texts", 1)
 
     def __post_init__(self) -> None:
         try:
             self.prompt.encode("utf-8")
-        except UnicodeEncodeError as error:  # Python passes other bytes on as lone surrogates
+        except UnicodeEncodeError as error:  # Python represents other bytes as lone surrogates
             raise FairseqDocError(
                 f"--prompt is not UTF-8: expected text, got {ascii(self.prompt[error.start])} at "
                 f"{error.start + 1}"
@@ -40,8 +40,8 @@ class Options(ProgressOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``prompt``, its words or bytes; ``samples``, those drawn for each, with ``</s>``; ``end``,
-    the end mark; ``texts``, the prompt and each sample as plain text."""
+    """Result: ``prompt``, its words or bytes; ``samples``, the words or bytes drawn for each, with
+    ``</s>``; ``end``, the end mark; ``texts``, the prompt with each sample as plain text."""
     ensemble = ensemble_of(settings)
     dictionary, unit, form = ensemble.dictionary, ensemble.unit, ensemble.form
     prompt = form.tokens(settings.prompt)
@@ -65,5 +65,5 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The texts without line ends at their ends, an empty line between them."""
+    """The texts without trailing newlines, separated by an empty line."""
     return "\n\n".join(text.rstrip("\n") for text in result["texts"])

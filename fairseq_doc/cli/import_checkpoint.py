@@ -1,4 +1,4 @@
-"""train: a model of awd-lstm-lm, mos or fastai, from its tensors, as a checkpoint."""
+"""train: convert a model of awd-lstm-lm, mos or fastai into a checkpoint."""
 
 import shutil
 from contextlib import ExitStack
@@ -28,34 +28,34 @@ CHECKPOINT, DICTIONARY = "model.pt", "dict.txt"
 @dataclass(frozen=True, kw_only=True)
 class Options:
     tensors: str = option(
-        "file of torch.save(model.state_dict(), FILE)",
+        "file written by torch.save(model.state_dict(), FILE)",
         REQUIRED,
         positional=True,
         metavar="STATE_DICT",
     )
     folder: Path = option(
-        f"folder to make, for {CHECKPOINT} and {DICTIONARY}",
+        f"new folder for {CHECKPOINT} and {DICTIONARY}",
         REQUIRED,
         positional=True,
         metavar="FOLDER",
     )
     words: str = option(
-        "the model's words, one a line, in the order of its rows", REQUIRED, metavar="FILE"
+        "words of the model, one per line, in the order of its rows", REQUIRED, metavar="FILE"
     )
     end_mark: str | None = option(
-        f"the word that ends a line, </s> (default: the first there is of {', '.join(END_MARKS)})",
+        f"the word that marks the end of a line (default: the first found of {', '.join(END_MARKS)})",
         metavar="WORD",
     )
     unknown: str | None = option(
-        f"the word for unknown ones, <unk> (default: {' or '.join(UNKNOWN)}; without one their "
-        "probability is 0)",
+        f"the word for unknown words (default: {' or '.join(UNKNOWN)}, if present; else unknown words "
+        "have the probability 0)",
         metavar="WORD",
     )
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``files``; ``types`` in the dictionary; ``parameters``; ``options`` of fairseq-train for the
-    same architecture."""
+    """Result: ``files``; ``types``, the number of words in the dictionary; ``parameters``;
+    ``options`` of fairseq-train for the same architecture."""
     check_destination(settings.folder)
     model = recognise(settings.tensors, read_tensors(settings.tensors))
     words = read_words(settings.words, len(model.others["encoder.weight"]))

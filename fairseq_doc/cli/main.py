@@ -1,8 +1,8 @@
-"""``fairseq-doc``: text and trees into data, and what to do with a trained model.
+"""``fairseq-doc``: prepares data from text and trees, and uses trained models.
 
-A command is a file of this folder. Its docstring begins with its group and what it is for; it has
-``EXAMPLE``; ``Options``, a dataclass; ``run(settings)``, whose result JSON can hold; and
-``as_text(result)``. It is imported when called: fairseq and torch take seconds.
+Each command is a file in this folder. Its docstring starts with its group and purpose; it defines
+``EXAMPLE``; ``Options``, a dataclass; ``run(settings)``, whose result can be written as JSON; and
+``as_text(result)``. It is imported only when called, since fairseq and torch take seconds.
 """
 
 import argparse
@@ -28,7 +28,7 @@ GROUPS = ("prepare", "train", "evaluate", "analyse", "export", "parse")  # the o
 
 
 def _found() -> dict[str, dict[str, str]]:
-    """{group: {command: what it is for}}, from the docstrings of the files."""
+    """{group: {command: purpose}}, from the docstrings of the files."""
     commands: dict[str, dict[str, str]] = {group: {} for group in GROUPS}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         docstring = path.read_text(encoding="utf-8").removeprefix('"""').partition('"""')[0]
@@ -40,7 +40,7 @@ def _found() -> dict[str, dict[str, str]]:
 
 COMMANDS = _found()
 SUBCOMMANDS = {name: text for commands in COMMANDS.values() for name, text in commands.items()}
-# fairseq's own commands, listed to complete the order of work.
+# fairseq's own commands, listed to complete the workflow.
 TRAINING = (
     ("fairseq-train", "train: fairseq-train DATA --user-dir fairseq_doc ..."),
     ("fairseq-hydra-train", "the same with its options in a YAML file"),
@@ -53,8 +53,8 @@ UNEXPECTED = os.EX_SOFTWARE  # exit status, 70
 
 
 def overview() -> str:
-    """The list of commands, in groups."""
-    lines = ["commands, in groups, in the order of work; fairseq-doc COMMAND --help describes one:"]
+    """The list of commands by group."""
+    lines = ["commands in the order of a workflow; fairseq-doc COMMAND --help describes one:"]
     for group, commands in COMMANDS.items():
         rows = list(commands.items())
         if group == "train":
@@ -70,7 +70,7 @@ def module_of(command: str) -> ModuleType:
 
 
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands; with ``only``, no other is imported or gets its arguments."""
+    """The parser of all commands. With ``only``, just that command is imported and gets options."""
     parser = argparse.ArgumentParser(
         prog="fairseq-doc",
         usage="fairseq-doc [-h] [--version] COMMAND ...",
@@ -81,7 +81,7 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument(
         "--version",
         action=VersionAction,
-        help="print the versions of what is installed, the processor and the matrix library",
+        help="print the installed versions, the processor and the matrix library",
     )
     commands = parser.add_subparsers(
         prog="fairseq-doc", metavar="COMMAND", required=True, help=argparse.SUPPRESS
@@ -107,14 +107,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. The exit status is 0; 1 for an error that the user can correct; 2 for one of
     fairseq's commands, or for arguments that argparse refuses; 70 for any other error, which is
     raised instead if the environment variable ``TRACEBACK`` is 1; 130 after an interruption."""
-    set_up_output()  # first, since --help too prints characters that a locale may lack
+    set_up_output()  # first, since --help may print characters that the locale lacks
     interruptions.apply()
     words = sys.argv[1:] if arguments is None else arguments
     called = next((word for word in words if not word.startswith("-")), "")
     if called in OF_FAIRSEQ:
         print(
-            f"fairseq-doc: error: expected a command of fairseq-doc; got {called}, one of "
-            f"fairseq's: use fairseq-{called} with --user-dir fairseq_doc",
+            f"fairseq-doc: error: expected a command of fairseq-doc; got {called}, a command of "
+            f"fairseq: use fairseq-{called} with --user-dir fairseq_doc",
             file=sys.stderr,
         )
         return 2
@@ -127,14 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(called: str, words: Sequence[str]) -> int:
     try:
         parser = _parser_of(called)
-        set_up_logging()  # once more: some packages that the command imports set up their own
+        set_up_logging()  # again, since some imported packages set up their own logging
         args = parser.parse_args(words)
         if "fairseq" in sys.modules:  # the command's file imports it
             fairseq_doc.register()
         result = args.command.run(settings_of(args))
         text = as_json(result) if args.json else args.command.as_text(result)
         print(escaped(text, LONE + CONTROL * sys.stdout.isatty()), flush=True)
-    except BrokenPipeError:  # the reader has enough
+    except BrokenPipeError:  # the reader closed the pipe
         drop_output()
     except Exception as error:
         if interrupted := interruption(error):
@@ -153,7 +153,7 @@ def _run(called: str, words: Sequence[str]) -> int:
 
 
 def _unexpected(error: Exception) -> str:
-    """The line for an error of which no code here knows the cause: a damaged file, or a bug."""
+    """The line for an unexpected error, whose cause may be a damaged file or a bug."""
     text = " ".join(str(error).split())[:300]
     after = f" after reading {last_read()}" if last_read() else ""
     return f"{type(error).__name__} ({text}){after}; {TRACEBACK}=1 shows the traceback"
@@ -163,8 +163,8 @@ def _parser_of(called: str) -> argparse.ArgumentParser:
     try:
         return make_parser(only=called)
     except Exception as error:
-        installation.check()  # whose error is the reason, if there is one
-        if isinstance(error, OSError):  # a library of torch is missing, say; no error of a command
+        installation.check()  # raises if the installation is the reason
+        if isinstance(error, OSError):  # not the command's fault: a missing library of torch, say
             raise ImportError(str(error)) from error
         raise
 
@@ -175,14 +175,14 @@ def settings_of(args: argparse.Namespace) -> Any:
 
 
 def set_up_output() -> None:
-    """Standard output in UTF-8 whatever the locale; names of files that are not UTF-8 unchanged."""
+    """Set standard output to UTF-8 in every locale; file names that are not UTF-8 stay unchanged."""
     set_up_logging()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def drop_output() -> None:
-    """Drop what standard output could not take: Python would try again at its end, and fail."""
+    """Discard unwritten standard output, which Python would otherwise try to write again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -190,7 +190,7 @@ def drop_output() -> None:
 
 
 def set_up_logging() -> None:
-    """Warnings on standard error, without those that say nothing to a user."""
+    """Print warnings on standard error, without those that are irrelevant to users."""
     logging.basicConfig(
         format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",

@@ -1,4 +1,4 @@
-"""What a command writes, and what it says about it; imports neither torch nor fairseq."""
+"""Output files of a command, and its remarks; imports neither torch nor fairseq."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output
 from fairseq_doc.options import files_read
 
-# What fairseq-preprocess and the commands of preparation write into a folder of data.
+# Files that fairseq-preprocess and the preparation commands write into a data folder.
 DATA_FILES = (
     *(
         "dict*.txt",
@@ -33,7 +33,7 @@ def remark(command: str, text: str) -> None:
 
 
 def first_ten(names: Iterable[Any]) -> str:
-    """The first ten names, and dots for the others."""
+    """The first ten names, followed by dots if there are more."""
     ten = [*map(str, itertools.islice(names, 11))]
     return ", ".join(ten[:10]) + (", ..." if len(ten) > 10 else "")
 
@@ -45,14 +45,14 @@ def check_outputs(
     replaced: Iterable[Any] = (),
     alone: Iterable[Any] = (),
 ) -> None:
-    """Check, before any work, the files that a command writes: each can be written, and is no other
-    output and no file that an option ``reads``. None is no file.
+    """Check, before any work, that a command can write its output files, that they are distinct, and
+    that no option ``reads`` them. Outputs that are None are skipped.
 
     Args:
-        settings: the command's; without its ``overwrite`` no file may exist.
+        settings: settings of the command; unless they have ``overwrite``, no output may exist.
         paths: the outputs.
         inputs: further files that are read.
-        replaced: further outputs, which are replaced unasked.
+        replaced: further outputs, which are always replaced.
         alone: inputs that no other option may read.
     """
     kept = [path for path in replaced if path]
@@ -63,22 +63,20 @@ def check_outputs(
     twice = [path for path in outputs if (writes + reads)[os.path.realpath(path)] > 1]
     twice += [path for path in alone if reads[os.path.realpath(path)] > 1]
     if twice:
-        raise FairseqDocError(
-            f"expected other files for every input and output; got one twice: {twice[0]}"
-        )
+        raise FairseqDocError(f"each input and output needs its own file; {twice[0]} is used twice")
     for path in outputs:
         check_output(path, getattr(settings, "overwrite", False) or path in kept)
 
 
 def _files_of(path: Any) -> Iterable[Any]:
-    """A file, or the files of a folder of data."""
+    """A file, or the files in a data folder."""
     if not os.path.isdir(path):
         return [path]
     return [file for pattern in DATA_FILES for file in Path(path).glob(pattern)]
 
 
 def named_outputs(settings: Any, *options: str) -> dict[str, str]:
-    """Those of the options that are given, as entries of a result."""
+    """The given options among these, as entries of a result."""
     return {option: getattr(settings, option) for option in options if getattr(settings, option)}
 
 

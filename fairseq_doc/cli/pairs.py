@@ -1,4 +1,4 @@
-"""evaluate: minimal pairs, such as BLiMP's: which of two sentences is likelier."""
+"""evaluate: accuracy on minimal pairs, such as BLiMP: which of two sentences is more probable."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ EXAMPLE = "fairseq-doc pairs data-bin/mine blimp/*.jsonl --path a.pt"
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
     files: list[str] = option(
-        "pairs: JSON lines as BLiMP's, or two sentences a line with a tab between, the good one "
+        "pairs: JSON lines as in BLiMP, or two sentences per line separated by a tab, the good one "
         "first",
         REQUIRED,
         positional=True,
@@ -31,17 +31,17 @@ class Options(ProgressOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``all``, ``phenomena`` and ``kinds`` by name: ``pairs``, ``accuracy`` in percent, ``low`` and
-    ``high``, its 95 % interval; the same for ``known``, the pairs without a word outside the
-    dictionary, and for the other, ``unknown`` ones, null where there are none. ``ties``, the number
-    of pairs whose scores are equal up to rounding, which are wrong."""
+    """Result: for ``all`` and, by name, for ``phenomena`` and ``kinds``: ``pairs``, ``accuracy`` in
+    percent, and ``low`` and ``high``, its 95 % interval; the same for ``known``, the pairs without
+    words outside the dictionary, and ``unknown``, the others (null without such pairs). ``ties``:
+    the number of pairs whose scores are equal up to rounding, which count as wrong."""
     check_outputs(settings, alone=settings.files)
     pairs = [pair for path in settings.files for pair in read_pairs(path)]
     return judge(ensemble_of(settings), pairs, settings.max_tokens, progress_of(settings))
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A table: kinds, phenomena, and all."""
+    """A table of kinds, phenomena and all pairs."""
     parts = {**result["kinds"], **result["phenomena"], "all": result["all"]}
     width = max(map(len, parts))
     head = f"{'':{width}} {'pairs':>7} {'right':>6}  95 % interval   {'known':>7} {'right':>6}"

@@ -1,4 +1,4 @@
-"""What the commands of preparation share: their options, and how they report."""
+"""Common options of the preparation commands, and how they report."""
 
 import contextlib
 import sys
@@ -16,10 +16,10 @@ DATA_BIN = Path("data-bin")
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationOptions:
-    """Options of all these commands."""
+    """Options of all preparation commands."""
 
     destination: Path | None = option(
-        "folder to write, which must not exist (default: in data-bin, named like what is prepared)",
+        "folder to write, which must not exist (default: data-bin/NAME, named after the input)",
         positional=True,
         metavar="DESTDIR",
         nargs="?",
@@ -29,20 +29,20 @@ class PreparationOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions(PreparationOptions):
-    """Options of those that use several processes."""
+    """Options of preparation commands that use several processes."""
 
-    workers: int = option("processes that binarise", 1, type=positive, metavar="N")
+    workers: int = option("number of processes for binarisation", 1, type=positive, metavar="N")
 
 
 def default_destination(folder: Path, suffix: str = "") -> Path:
-    """data-bin/FOLDER, for the last part of the folder's name."""
+    """data-bin/NAME, where NAME is the last part of the folder's path."""
     return DATA_BIN / f"{folder.resolve().name}{suffix}"
 
 
 @contextlib.contextmanager
 def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
-    """A function that prints a line, on standard error if the result is JSON, and the printed
-    lines. An interruption is printed too; an error of the system is a ``FairseqDocError``."""
+    """A function that prints a line, on standard error if the result is JSON, and the list of
+    printed lines. An interruption is reported, and an OSError becomes a ``FairseqDocError``."""
     lines: list[str] = []
     program = name.replace("-", "_")
 

@@ -1,4 +1,4 @@
-"""analyse: numerical rank of the matrix of log-probabilities over a split (Table 5)."""
+"""analyse: numerical rank of the log-probability matrix over a split (Table 5)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +15,13 @@ EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.
 @dataclass(frozen=True, kw_only=True)
 class Options(SplitOptions, SingleModelOptions):
     tolerance: float | None = option(
-        "count singular values above this times the largest (default: max(N, V) 2^-52, as "
-        "numpy.linalg.matrix_rank; N tokens, V words)"
+        "count singular values above this multiple of the largest (default: max(N, V) 2^-52 for N "
+        "tokens and V words, as in numpy.linalg.matrix_rank)"
     )
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``rank``; ``tokens`` N and ``vocabulary`` V, the shape of the matrix; ``tolerance``;
+    """Result: ``rank``; ``tokens`` N and ``vocabulary`` V, the shape of the matrix; ``tolerance``;
     ``largest_singular_value``; ``smallest_counted`` and ``largest_not_counted`` (or null), the
     singular values on both sides of the tolerance."""
     ensemble = ensemble_of(settings, settings.eval_window).to(torch.float64)

@@ -1,4 +1,4 @@
-"""parse: n-best parse trees in the order of a language model's scores."""
+"""parse: n-best parse trees, reranked by a language model."""
 
 import math
 import time
@@ -47,38 +47,38 @@ OUTPUTS = ("output", "output_nbest")
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions, ProgressOptions, ModelOptions):
     nbest: str = option(
-        "n-best file of a parser, gzip or not", REQUIRED, positional=True, reads=True
+        "n-best file of a parser, gzipped or not", REQUIRED, positional=True, reads=True
     )
     weight: float = option(
-        "weight of the parser's own score, beside the language model's", 0.0, least=0
+        "weight of the parser's score, which is added to that of the language model", 0.0, least=0
     )
     score_base: str = option(
-        "base of the logarithms that the parser's scores are", "e", choices=list(BASES)
+        "base of the logarithms in the parser's scores", "e", choices=list(BASES)
     )
     tune: str | None = option(
-        "find the weight by F1 against these trees", metavar="GOLD", reads=True
+        "find the weight with the best F1 against these trees", metavar="GOLD", reads=True
     )
     weights: str = option(
-        "tried by --tune; the smallest of the best wins", GRID, metavar="FROM:TO:STEP"
+        "weights to try with --tune; the smallest of the best wins", GRID, metavar="FROM:TO:STEP"
     )
     output: str | None = option("file for the best tree of each sentence")
     output_nbest: str | None = option(
-        "file for all candidates that differ in more than tags, best first: score, ln P of the "
+        "file for all candidates that do not differ only in tags, best first: score, ln P of the "
         "language model, parser's score, tree"
     )
     max_candidates: int = option(
-        "scored at once; memory and speed, not results", MAX_SEQUENCES, type=positive
+        "candidates scored at once; changes memory and speed, not results",
+        MAX_SEQUENCES,
+        type=positive,
     )
     overwrite: bool = option("replace existing outputs", False)
 
     def __post_init__(self) -> None:
         if not (self.tune or self.output or self.output_nbest):
-            raise FairseqDocError(
-                "expected --tune, --output or --output-nbest; got none, so there is nothing to do"
-            )
+            raise FairseqDocError("nothing to do: expected --tune, --output or --output-nbest")
         check_ranges(Options, self)
         if self.tune and self.weight:
-            raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
+            raise FairseqDocError("--weight cannot be combined with --tune, which finds the weight")
         _ = self.grid
 
     @property
@@ -88,11 +88,11 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``sentences``, ``candidates``, ``distinct`` (in more than tags), ``unknown`` (symbols outside
-    the dictionary), ``scored`` (distinct without failed parses), ``seconds`` of scoring, ``weight``,
-    and the files ``output`` and ``output_nbest``. With ``--tune`` also ``errors`` (sentences
-    excluded at that weight), ``f1``, ``parser_f1`` (first candidates), ``lm_f1`` (weight 0),
-    ``oracle_f1`` and ``tuning``, F1 by weight."""
+    """Result: ``sentences``; ``candidates``; ``distinct``, those that do not differ only in tags;
+    ``unknown``, symbols outside the dictionary; ``scored``, distinct candidates without failed
+    parses; ``seconds`` of scoring; ``weight``; and the files ``output`` and ``output_nbest``. With
+    ``--tune`` also ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first
+    candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
     _check_files(settings)
     metric = bracketing_f1(settings.parameters)
     gold, sentences = _without_traces(settings.tune), _without_traces(settings.sentences)
@@ -136,7 +136,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 def _check_files(settings: Options) -> None:
     check_outputs(settings, settings.output, settings.output_nbest, alone=[settings.nbest])
-    # With --sentences the list is read twice.
+    # With --sentences the n-best file is read twice.
     check_input(settings.nbest, again=settings.sentences is not None)
     if settings.sentences:
         check_input(settings.sentences)
@@ -147,13 +147,13 @@ def _without_traces(path: str | None) -> list[Tree] | None:
 
 
 def _judge_of(settings: Options, read: TreeLists, metric: Metric, gold: Sequence[Tree]) -> Judge:
-    """F1 of any choice. Refuses gold trees for which EVALB excludes every candidate; reports which
-    roots count."""
+    """Scores any selection of candidates by F1. Refuses gold trees for which EVALB excludes every
+    candidate, and reports which roots count."""
     if all(rows[:, EXCLUDED].all() for rows in read.statistics):
         raise FairseqDocError(
             f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
-            "differ from the gold trees'; if the tags of the lists do not mark punctuation, "
-            "--sentences TREES uses those of other trees"
+            "differ from those of the gold trees; if the tags of the lists do not mark punctuation, "
+            "give --sentences TREES to use the tags of other trees"
         )
     roots = {tree.root for tree in gold} | read.roots
     report_roots(roots, settings.parameters.delete_label, NAME)
@@ -167,7 +167,7 @@ def _tune(
     found = search(judge, lists, log_probs, settings.grid)
     excluded = judge.chosen(choose(lists, log_probs, found.weights))[:, EXCLUDED]
     numbers = (np.flatnonzero(excluded) + 1).tolist()
-    why = "the words that EVALB scores differ from the gold tree's, or there are none"
+    why = "the words that EVALB scores differ from those of the gold tree, or none are left"
     warn(NAME, numbers, len(lists), f"are excluded from the totals, since {why}")
     return {
         "weight": found.weights.first_pass,
@@ -181,7 +181,7 @@ def _tune(
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """What was done, a line a fact."""
+    """A summary, one fact per line."""
     lines = [
         f"{result['sentences']:,} sentences, {result['candidates']:,} candidates, "
         f"{result['distinct']:,} distinct without tags, {result['unknown']:,} of their symbols "
@@ -196,7 +196,7 @@ def as_text(result: dict[str, Any]) -> str:
             f"from {tried[0]:g} to {tried[-1]:g}",
         ]
         if result["weight"] == tried[-1] > 0:
-            lines[-1] += "; it is the last of them: give --weights more"
+            lines[-1] += ", and the last one: try larger --weights"
         if result["f1"] <= result["parser_f1"]:
             advice = "keep the parser's order"
             lines.append(f"none of these weights is better than the parser alone: {advice}")

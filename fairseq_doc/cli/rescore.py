@@ -1,4 +1,4 @@
-"""evaluate: n-best lists: scores by a language model, and the best candidates."""
+"""evaluate: n-best lists, rescored by a language model; the best candidates."""
 
 import time
 from collections import Counter
@@ -42,7 +42,7 @@ EXAMPLE = "fairseq-doc rescore data-bin/mine words_text --path a.pt --scores lmw
 OUTPUTS = ("output", "scores")
 GRIDS = {"weight": "--weights", "bonus": "--bonuses"}
 WEIGHTS, BONUSES = "0:1:0.05", "-2:4:0.25"  # tried by default
-MAX_PAIRS = 1_000_000  # of weights and bonuses
+MAX_PAIRS = 1_000_000  # maximal number of pairs of a weight and a bonus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,64 +51,72 @@ class Options(ProgressOptions, ModelOptions):
         "n-best lists, the best candidate first", REQUIRED, positional=True, reads=True
     )
     format: str = option(
-        "kaldi: lines of UTT-K word word ...; or fairseq-generate's output", KALDI, choices=FORMATS
+        "kaldi: lines UTT-K word word ...; or the output of fairseq-generate",
+        KALDI,
+        choices=FORMATS,
     )
     first_pass: str | None = option(
-        "Kaldi: the first pass's scores, lines of UTT-K number, the larger the better", reads=True
+        "Kaldi: scores of the first pass, lines UTT-K number; larger is better", reads=True
     )
     costs: bool = option(
-        "they are costs, as Kaldi's own: the smaller the better", False, needs="first-pass"
+        "scores of the first pass are costs, as usual in Kaldi; smaller is better",
+        False,
+        needs="first-pass",
     )
     nbest_data: Path | None = option(
-        "fairseq-generate: the folder of prepare-mt that was generated from, whose settings say "
-        "which units and tokenisation to undo (default: the D- lines as they are)",
+        "fairseq-generate: the generated data's folder, written by prepare-mt, which records the "
+        "units and tokenisation to undo (default: use the D- lines)",
         reads=True,
     )
     reference: str | None = option(
-        "Kaldi: lines of UTT word word ...; fairseq-generate: raw text, one sentence a line",
+        "Kaldi: lines UTT word word ...; fairseq-generate: raw text, one sentence per line",
         needs="metric",
         reads=True,
     )
-    max_words: int = option("most words, or bytes, of a candidate", MAX_WORDS, type=positive)
-    weight: float | None = option("of the language model beside the first pass")
-    bonus: float | None = option("added for each word; without one short candidates win")
-    metric: str | None = option("of the best candidates", choices=METRICS, needs="reference")
+    max_words: int = option(
+        "maximal number of words or bytes per candidate", MAX_WORDS, type=positive
+    )
+    weight: float | None = option("weight of the language model relative to the first pass")
+    bonus: float | None = option("score added for each word; without it short candidates win")
+    metric: str | None = option(
+        "metric by which to score the best candidates", choices=METRICS, needs="reference"
+    )
     lang: str | None = option(
         "language of the references, for sacrebleu's tokenizer (default: en)", needs="metric"
     )
-    tune: bool = option("find weight and bonus by the metric", False, needs="metric")
+    tune: bool = option("find the best weight and bonus by the metric", False, needs="metric")
     weights: str | None = option(
-        f"tried by --tune (default: {WEIGHTS})", needs="tune", metavar="FROM:TO:STEP"
+        f"weights to try with --tune (default: {WEIGHTS})", needs="tune", metavar="FROM:TO:STEP"
     )
     bonuses: str | None = option(
-        f"tried by --tune (default: {BONUSES})", needs="tune", metavar="FROM:TO:STEP"
+        f"bonuses to try with --tune (default: {BONUSES})", needs="tune", metavar="FROM:TO:STEP"
     )
     carry: bool = option(
-        "start each utterance from the state after the last one's best candidate; without --weight "
-        "or --tune after the first of the last list",
+        "start each utterance from the state after the best candidate of the previous one, or after "
+        "its first candidate without --weight or --tune",
         False,
     )
-    output: str | None = option("file for the best candidates: UTT word word ...; or their text")
+    output: str | None = option("file for the best candidates: lines UTT word word ..., or text")
     scores: str | None = option(
         "file for the language model's scores: UTT-K and -ln P of each token and the end mark"
     )
-    totals: bool = option("their sum in place of them", False, needs="scores")
+    totals: bool = option("write their sum for each candidate to --scores", False, needs="scores")
     overwrite: bool = option("replace existing outputs", False)
 
     def __post_init__(self) -> None:
         chooses, is_kaldi = bool(self.output or self.metric), self.format == KALDI
         if not (chooses or self.scores):
-            raise FairseqDocError("expected --output, --metric or --scores; got none of them")
+            raise FairseqDocError("nothing to do: expected --output, --metric or --scores")
         check_needs("--first-pass", {f"--format {KALDI}": is_kaldi}, self.first_pass)
         check_needs("--nbest-data", {f"--format {GENERATED}": not is_kaldi}, self.nbest_data)
         scored = self.first_pass or not is_kaldi
-        check_needs("--tune of Kaldi's lists", {"--first-pass": scored}, self.tune)
+        check_needs(f"--tune with --format {KALDI}", {"--first-pass": scored}, self.tune)
         given = [x for x in (self.weight, self.bonus) if x is not None]
         expected = {0} if self.tune else {2} if chooses else {0, 2} if self.carry else {0}
         if len(given) not in expected or not all(map(isfinite, given)):
             raise FairseqDocError(
-                "expected numbers for --weight and --bonus beside --output or --metric, or --tune, "
-                f"which finds both; got weight {self.weight}, bonus {self.bonus}, tune {self.tune}"
+                "--output and --metric need either --weight and --bonus or --tune, which finds "
+                f"both; got weight {self.weight}, bonus {self.bonus}, tune {self.tune}"
             )
         _ = self.grid
 
@@ -120,17 +128,18 @@ class Options(ProgressOptions, ModelOptions):
         if len(weights) * len(bonuses) > MAX_PAIRS:
             raise FairseqDocError(
                 f"--weights and --bonuses: expected at most {MAX_PAIRS:,} pairs; got "
-                f"{len(weights):,} times {len(bonuses):,}: give one of them a larger step"
+                f"{len(weights):,} times {len(bonuses):,}: increase a step"
             )
         return [Weights(1.0, *pair) for pair in product(weights, bonuses)]
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``utterances``, ``candidates``, ``unknown`` (counts of ``unit``s outside the dictionary),
-    ``seconds`` of scoring and tuning; ``weight`` and ``bonus``. With --metric its name, its
-    ``value``, that of the lists' ``first`` candidates and the ``gain``, above 0 if better, in
-    points, ``nbest``, the lists' file, and ``ceiling``, what the targets of translations score once
-    undone, or null; with --tune ``tuning``, [weight, bonus, value] of each pair tried."""
+    """Result: ``utterances``; ``candidates``; ``unknown``, counts of ``unit``s outside the
+    dictionary; ``seconds`` of scoring and tuning; ``weight`` and ``bonus``. With --metric also its
+    name, its ``value``, the value of the ``first`` candidates, the ``gain`` in points, which is
+    positive if better, ``nbest``, the lists' file, and ``ceiling``, what the targets of translations
+    score once undone, or null; with --tune also ``tuning``, [weight, bonus, value] for each pair
+    tried."""
     check_outputs(settings, settings.output, settings.scores, alone=[settings.nbest])
     lists, references = _read(settings)
     tokenized = tokenize(lists, form_of(settings.data), settings.max_words)
@@ -171,7 +180,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _read(settings: Options) -> tuple[list[NBestList], list[str] | None]:
-    """The lists, and a reference for each."""
+    """The lists and a reference for each."""
     if settings.format == KALDI:
         of_kaldi = settings.first_pass, settings.costs, settings.reference
         return read_kaldi(settings.nbest, *of_kaldi)
@@ -182,11 +191,11 @@ def _read(settings: Options) -> tuple[list[NBestList], list[str] | None]:
 def _judge_of(
     settings: Options, lists: list[NBestList], references: list[str] | None
 ) -> Judge | None:
-    """The metric of any choice among the candidates; None without references."""
+    """Scores any selection of candidates by the metric; None without references."""
     if references is None or settings.metric is None:
         return None
     if settings.metric == "wer" and not any(map(str.split, references)):
-        raise FairseqDocError("expected references with words; got empty ones")
+        raise FairseqDocError("expected references with words; got only empty ones")
     metric = metric_of(settings.metric, settings.lang or "en")
     pairs = zip(lists, references, strict=True)
     statistics = [metric.table(one.texts, reference) for one, reference in pairs]
@@ -207,7 +216,7 @@ def _ceiling(judge: Judge, lists: list[NBestList], references: list[str]) -> flo
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """What was done, a line a fact."""
+    """A summary, one fact per line."""
     lines = [
         f"{result['utterances']:,} utterances, {result['candidates']:,} candidates; scored in "
         f"{result['seconds']:.1f} s"
@@ -224,7 +233,7 @@ def as_text(result: dict[str, Any]) -> str:
             for name, tried in zip(GRIDS, zip(*tuning, strict=True), strict=False):
                 if result[name] in (min(tried), max(tried)) and result[name]:
                     advice = f"give other {GRIDS[name]}"
-                    lines.append(f"this {name} is at an end of those tried: {advice}")
+                    lines.append(f"this {name} is the first or last one tried: {advice}")
         if tuning and result["gain"] <= 0:
-            lines.append("none is better than the first candidates: keep these")
+            lines.append("no pair is better than the first candidates: keep those")
     return "\n".join(lines + output_lines(result, *OUTPUTS))

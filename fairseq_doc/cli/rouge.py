@@ -16,10 +16,11 @@ Options = ScoringOptions
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``read``, lines on what was read and undone; ``outputs``; ``scores``: for ``unstemmed`` and
-    ``stemmed`` text and each type a list of ``f1``, ``low`` and ``high`` (95 % interval), ``p`` of
-    the difference from the first output and ``ceiling``, what the targets score once BPE and
-    tokenisation are undone; ``reference_words``; ``words_with_lost_characters``."""
+    """Result: ``read``, lines on what was read and undone; ``outputs``; ``scores``: for ``unstemmed``
+    and ``stemmed`` text and each type, a list of ``f1``, ``low`` and ``high`` (95 % interval),
+    ``p``, the p-value of the difference from the first output, and ``ceiling``, the score of the
+    targets after undoing BPE and tokenisation; ``reference_words``;
+    ``words_with_lost_characters``."""
     references, systems, read = read_texts(settings)
     words, lost = count_lost(references)
     return {
@@ -32,13 +33,13 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """What was read and what rouge-score leaves out, then two lines of scores for each output."""
+    """What was read and what rouge-score ignores, then two lines of scores for each output."""
     unstemmed = {TYPES[kind]: rows for kind, rows in result["scores"]["unstemmed"].items()}
     lines = [*result["read"], *ceiling_lines(result["outputs"], unstemmed)]
     if result["words_with_lost_characters"]:
         lines.append(
-            "{words_with_lost_characters:,} of {reference_words:,} words of the references hold "
-            "letters outside a-z, or # for a digit: rouge-score leaves these out".format(**result)
+            "{words_with_lost_characters:,} of {reference_words:,} words in the references have "
+            "letters outside a-z, or # for a digit, which rouge-score ignores".format(**result)
         )
     for number, name in enumerate(system_names(result)):
         for stemming, kinds in result["scores"].items():

@@ -1,4 +1,4 @@
-"""evaluate: log-probabilities of plain text, one sentence a line (n-best lists: rescore)."""
+"""evaluate: log-probabilities of plain text, one sentence per line (n-best lists: rescore)."""
 
 import time
 from dataclasses import asdict, dataclass
@@ -25,19 +25,23 @@ EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --pa
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TextOptions, AdaptationOptions):
-    output_word_probs: bool = option("print the log-probability of each word too", False)
+    output_word_probs: bool = option("also print the log-probability of each word", False)
     tsv: bool = option(
-        "print a table instead, a row a word as written, between blanks: line, position, word, "
-        "surprisal in bits, entropy of its first token in bits, whether a token is unknown, tokens",
+        "print a table instead, with a row for each word as written, between blanks: line, position, "
+        "word, surprisal in bits, entropy of its first token in bits, whether a token is unknown, "
+        "number of tokens",
         False,
         without=("output-word-probs", "json"),
     )
     units: bool = option(
-        "a row a token: a unit, a word of Moses, a byte", False, needs="tsv", without=("spans",)
+        "print a row for each token instead: a unit, a word of Moses or a byte",
+        False,
+        needs="tsv",
+        without=("spans",),
     )
     spans: str | None = option(
-        "a row a span of words: MARK, such as |, is between two spans, with blanks around it; the "
-        "model does not read it",
+        "print a row for each span of words instead; spans are separated by MARK, such as |, between "
+        "blanks, which the model does not read",
         metavar="MARK",
         needs="tsv",
     )
@@ -49,11 +53,12 @@ class Options(TextOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``log_prob``, natural logarithm, and ``tokens`` over all lines; of the text as written
-    ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts``; ``unknown``, counts of words outside the dictionary; ``seconds`` without
-    loading; ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
-    --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for an unscored
-    first word); with --tsv also ``rows``, each a ``SpanScore``."""
+    """Result: ``log_prob``, natural logarithm, and ``tokens`` over all lines; ``word_perplexity``,
+    ``bits_per_character``, ``bits_per_byte`` and ``raw_counts`` of the text as written;
+    ``unknown``, counts of words outside the dictionary; ``seconds`` without loading;
+    ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
+    --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for a first word
+    that is not scored); with --tsv also ``rows``, each a ``SpanScore``."""
     lines, form = settings.read(settings.data)
     counts = written = None
     if settings.spans is not None:
@@ -63,7 +68,7 @@ def run(settings: Options) -> dict[str, Any]:
         written = spans_of(form, lines, tokenized, counts)
     ensemble = ensemble_of(settings)
     dictionary, steps = ensemble.dictionary, settings.max_tokens
-    # Raises its errors before gradient statistics are gathered.
+    # Raises its errors before gradient statistics are computed.
     encoded_text(dictionary, tokenized, settings.state, steps)
     start, progress = time.perf_counter(), progress_of(settings)
     scorer = settings.scorer_of(ensemble)
@@ -101,7 +106,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A line a sentence: its log-probability, a tab, and its text or its words with their own."""
+    """A line per sentence: its log-probability, a tab, and its text or its words with theirs."""
     sentences = result["sentences"]
     if any("rows" in sentence for sentence in sentences):
         return table([sentence["rows"] for sentence in sentences])

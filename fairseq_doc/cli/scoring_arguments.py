@@ -1,4 +1,4 @@
-"""What ``bleu`` and ``rouge`` share: their options, and how outputs and references are read."""
+"""Common options of ``bleu`` and ``rouge``, and how they read outputs and references."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ class ScoringOptions(ReadOptions):
     """Options of both commands."""
 
     outputs: list[str] = option(
-        "fairseq-generate's standard output, or its file under --results-path; the first is the "
+        "standard output of fairseq-generate, or its file in --results-path; the first is the "
         "baseline",
         REQUIRED,
         positional=True,
@@ -24,12 +24,12 @@ class ScoringOptions(ReadOptions):
         metavar="OUTPUT",
         type=str,
     )
-    reference: str = option("raw references, one a line", REQUIRED, metavar="RAW")
+    reference: str = option("raw references, one per line", REQUIRED, metavar="RAW")
     bootstrap: int = option(
-        "resamples of the sentences for intervals and significance",
+        "number of bootstrap resamples for intervals and p-values",
         1000,
         metavar="N",
-        least=100,  # so that some lie beyond each bound of an interval
+        least=100,  # so that some resamples lie beyond each bound of an interval
     )
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class ScoringOptions(ReadOptions):
 
 
 def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[str]]:
-    """(references, outputs, lines about them that a reader of the scores must know)."""
+    """(references, outputs, lines about both that a reader of the scores needs)."""
     references = read_references(settings.reference, settings)
     systems = [read_system(path, references, settings) for path in settings.outputs]
     kind = "tokenised (--tokenized-reference)" if settings.tokenized_reference else "raw"
@@ -47,8 +47,8 @@ def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[
     for system in systems:
         line = f"{system.name}: undone here: {system.undoing}"
         if system.agreeing is not None:
-            line += f"; {system.agreeing:,} of {len(references):,} targets are the reference"
-            line += " but for blanks and case"
+            line += f"; {system.agreeing:,} of {len(references):,} targets equal the reference"
+            line += " up to blanks and case"
         if system.unknown:
             line += f"; {system.unknown:,} hypotheses with an unknown unit, scored as they are"
         lines.append(line)
@@ -59,7 +59,7 @@ def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[
 
 
 def system_names(result: dict) -> list[str]:
-    """The outputs' names, padded to one width."""
+    """The names of the outputs, padded to the same width."""
     width = max(map(len, result["outputs"]))
     return [name.ljust(width) for name in result["outputs"]]
 
@@ -67,15 +67,15 @@ def system_names(result: dict) -> list[str]:
 def ceiling_lines(
     outputs: Sequence[str], scores: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Iterator[str]:
-    """A line for each output whose targets score below 100, of {metric: a row an output}."""
+    """A line for each output whose targets score below 100, from {metric: a row per output}."""
     for number, output in enumerate(outputs):
         ceilings = {metric: rows[number]["ceiling"] for metric, rows in scores.items()}
         low = {metric: c for metric, c in ceilings.items() if c is not None and c < 99.995}
         if low:
             numbers = ", ".join(f"{metric} {ceiling:.2f}" for metric, ceiling in low.items())
-            yield f"{output}: the targets, undone, score {numbers}: so would a perfect output"
+            yield f"{output}: a perfect output would score {numbers}, as the undone targets do"
 
 
 def p_text(p: float | None) -> str:
-    """`` p 0.0120`` behind a score; nothing for the baseline."""
+    """The p-value after a score, `` p 0.0120``; empty for the baseline."""
     return "" if p is None else f" p {p:.4f}"

@@ -1,4 +1,4 @@
-"""evaluate: translate plain text, a line at a time, and find the best beam and length penalty."""
+"""evaluate: translate plain text line by line, and find the best beam and length penalty."""
 
 import time
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ EXAMPLE = 'echo "Two men sit." | fairseq-doc translate data-bin/en-de --path a.p
 class Options(SearchOptions, ProgressOptions, ModelOptions):
     input: str = option("file to read (default: standard input)", "-", reads=True)
     truncate_source: bool = option(
-        "translate the first units of a line that is longer than the models read (default: an "
+        "translate only the first units of a line that is too long for the models (default: an "
         "error)",
         False,
     )
     max_tokens: int = option(
-        "units of sources translated at once; changes memory and speed, not results",
+        "source units translated at once; changes memory and speed, not results",
         MAX_TOKENS,
         type=positive,
     )
@@ -50,11 +50,11 @@ class Options(SearchOptions, ProgressOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``lines``, each with ``source`` and ``hypotheses``: ``text``, ``tokens`` (with the end mark),
-    ``log_prob`` and ``score``, natural logarithms; ``nbest``, ``beam`` and ``lenpen``; ``unknown``,
-    counts of units outside the dictionary; ``seconds`` without loading; with --tune-input
-    ``tuning``: ``metric``, ``value`` of the best pair, and ``tried``, each ``beam`` and ``lenpen``
-    with its ``value``."""
+    """Result: ``lines``, each with ``source`` and ``hypotheses``, which have ``text``, ``tokens``
+    (with the end mark), ``log_prob`` and ``score``, natural logarithms; ``nbest``, ``beam`` and
+    ``lenpen``; ``unknown``, counts of units outside the dictionary; ``seconds`` without loading;
+    with --tune-input also ``tuning``: ``metric``, ``value`` of the best pair, and ``tried``, each
+    ``beam`` and ``lenpen`` with its ``value``."""
     lines, tuning = _read(settings.input), settings.tune
     if tuning is not None:
         tuning_lines, references = tuning.read()
@@ -93,7 +93,7 @@ def run(settings: Options) -> dict[str, Any]:
 def _read(path: str) -> list[str]:
     lines = list(text_lines(path))
     if not lines:
-        raise FairseqDocError(f"{path}: expected at least one line, got none")
+        raise FairseqDocError(f"{path}: expected at least one line; got none")
     return lines
 
 
@@ -120,13 +120,13 @@ def _remark_on(
     if longest:
         remark(
             "translate",
-            f"ended by --max-len-b {search.max_len_b}: the translation of line {first_ten(longest)}",
+            f"cut off by --max-len-b {search.max_len_b}: translation of line {first_ten(longest)}",
         )
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A line's translation a line; with --nbest a hypothesis a line: the line's number, the score
-    and the text, tabs between them."""
+    """One translation per line; with --nbest one hypothesis per line: the number of the source line,
+    the score and the text, separated by tabs."""
     lines = [line["hypotheses"] for line in result["lines"]]
     if result["nbest"] == 1:
         return "\n".join(best["text"] for best, *_ in lines)

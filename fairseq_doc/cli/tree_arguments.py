@@ -1,4 +1,4 @@
-"""What ``rerank`` and ``evalb`` share: options, and reports about trees."""
+"""Common options of ``rerank`` and ``evalb``, and their remarks about trees."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +20,12 @@ class TreeOptions:
         reads=True,
     )
     strip_root: bool = option(
-        "do not count root brackets S1, ROOT or without a label, as TOP is not counted", False
+        "do not count root brackets S1, ROOT or without a label, just as TOP is not counted", False
     )
     sentences: str | None = option(
-        "trees, one a sentence, whose words and tags are used, for a parser that writes none of "
-        "its own (RNNG), or UNK for every tag: where some words have no tag, a bracket around a "
-        "single word is a tag if it is XX or the sentence's own",
+        "trees, one per sentence, whose words and tags are used, for a parser that does not write "
+        "its own (RNNG) or writes UNK for every tag: if some words have no tag, a bracket around a "
+        "single word is a tag if it is XX or equals the tag in these trees",
         metavar="TREES",
         reads=True,
     )
@@ -38,25 +38,25 @@ class TreeOptions:
 
 
 def trees_of(path: str) -> list[Tree]:
-    """The trees of a file."""
+    """The trees in a file."""
     return [tree for _, tree in read_trees(path)]
 
 
 def are_tagged(path: str, sentences: str | None, command: str) -> bool:
-    """Whether ``--sentences`` replaces the tags of a file of trees, in which every word has its
-    own; a remark says how brackets around a single word are read if some have none."""
+    """Whether every word in a file of trees has its own tag, which ``--sentences`` replaces. If not,
+    print a remark on how brackets around a single word are read."""
     tagged = sentences is not None and every_word_is_tagged(path)
     if sentences is not None and not tagged:
         remark(
             command,
-            f"{path}: some words have no tag; a bracket around a single word is a tag where it is "
+            f"{path}: some words have no tag; a bracket around a single word is a tag if it is "
             f"{NO_TAG} or the tag in {sentences}, else a constituent",
         )
     return tagged
 
 
 def warn(command: str, numbers: Sequence[int], sentences: int, what: str) -> None:
-    """Warn on standard error about sentences, numbered from 1."""
+    """Warn on standard error about sentences, which are numbered from 1."""
     if numbers:
         remark(
             command,
@@ -66,7 +66,7 @@ def warn(command: str, numbers: Sequence[int], sentences: int, what: str) -> Non
 
 
 def report_roots(labels: Iterable[str | None], deleted: Collection[str], command: str) -> None:
-    """Report on standard error which roots, without those that are deleted, count as brackets."""
+    """Report on standard error which roots, except deleted ones, count as brackets."""
     counted = sorted({label for label in labels if label is not None and label not in deleted})
     if counted:
         root = ", ".join(map(repr, counted))

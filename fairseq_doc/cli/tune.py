@@ -1,4 +1,4 @@
-"""train: find the options of a training that give the best validation, by Optuna."""
+"""train: find the options of a training with the best validation, by Optuna."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ EXAMPLE = (
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``study``, ``metric``, ``complete``, ``diverged``, ``failed`` and ``best``: ``trial``,
-    ``value``, ``settings``, ``command``, ``folder``. After ``metric``, with ``--report`` instead
-    ``files``, ``best`` and ``best_of_half``; with ``--rerun`` instead ``trial``, ``settings``,
-    ``runs``, ``diverged``, ``mean``, ``deviation``, ``low`` and ``high``."""
+    """Result: ``study``, ``metric``, ``complete``, ``diverged``, ``failed`` and ``best``: ``trial``,
+    ``value``, ``settings``, ``command``, ``folder``. With ``--report``: ``study``, ``metric``,
+    ``files``, ``best`` and ``best_of_half``. With ``--rerun``: ``study``, ``metric``, ``trial``,
+    ``settings``, ``runs``, ``diverged``, ``mean``, ``deviation``, ``low`` and ``high``."""
     if importlib.util.find_spec("optuna") is None:
-        raise FairseqDocError(f"expected Optuna; got none: {pip_install('tune', 'optuna')}")
+        raise FairseqDocError(f"Optuna is not installed: {pip_install('tune', 'optuna')}")
     from fairseq_doc.tuning.storage import silence
 
     silence()
@@ -39,7 +39,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A line a fact."""
+    """A summary, one fact per line."""
     if "runs" in result:
         return "\n".join(_rerun_lines(result))
     best, lines = result["best"], []
@@ -55,7 +55,7 @@ def as_text(result: dict[str, Any]) -> str:
     if half := result.get("best_of_half"):
         lines.append(
             "best of a random half, {trials} trials: mean {mean:.4f}, standard deviation "
-            "{deviation:.4f}; one in twenty is {worst:.4f} or worse".format(**half)
+            "{deviation:.4f}; with probability 5 % it is {worst:.4f} or worse".format(**half)
         )
     return "\n".join([*lines, *(f"wrote {name}" for name in result.get("files", ()))])
 
@@ -70,4 +70,4 @@ def _rerun_lines(result: dict[str, Any]) -> Iterator[str]:
         ends = "min {low:.4f}, max {high:.4f}".format(**result)
         yield f"mean {result['mean']:.4f}, standard deviation {spread}, {ends}"
     if result["diverged"]:
-        yield f"left out: {result['diverged']} of {len(result['runs'])}, which diverged"
+        yield f"left out: {result['diverged']} of {len(result['runs'])} runs, which diverged"

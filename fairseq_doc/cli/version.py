@@ -1,4 +1,4 @@
-"""``fairseq-doc --version``: what a report of a defect needs."""
+"""``fairseq-doc --version``: the information that a bug report needs."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from fairseq_doc.errors import FairseqDocError
 
 
 class VersionAction(argparse.Action):
-    """Prints the report and exits."""
+    """The action of ``--version``, which prints the report and exits."""
 
     def __init__(self, option_strings, dest, **settings):
         super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, **settings)
@@ -23,7 +23,7 @@ class VersionAction(argparse.Action):
 
 
 def report() -> dict[str, str]:
-    """The parts of the installation, even those that are missing or cannot be used."""
+    """The parts of the installation, even if they are missing or unusable."""
     providers = " and ".join(installation.distributions_of("fairseq"))
     folder = installation.folder_of("fairseq")
     rows = {
@@ -54,7 +54,7 @@ def _torch_rows() -> dict[str, str]:
         from fairseq_doc.ops import matmul, processor
 
         matmul.check_environment()
-    except Exception as error:  # a damaged torch raises others than ImportError
+    except Exception as error:  # a damaged torch raises errors other than ImportError
         return {"torch": f"{_version('torch')}; {error}"}
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     bfloat16 = "faster" if matmul.has_bfloat16("cpu") else "not faster"

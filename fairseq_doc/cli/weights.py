@@ -1,4 +1,4 @@
-"""analyse: mean weight of each mixture component over a split, and their spread (Table 4)."""
+"""analyse: mean weight of each mixture component over a split, and its variation (Table 4)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +23,8 @@ class Options(PictureOptions, SplitOptions, SingleModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``components``, each with its ``layer`` and mean ``weight``; ``layers``, their sums by layer;
-    ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``split``; ``picture``, the file."""
+    """Result: ``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sums by
+    layer; ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``split``; ``picture``, the file."""
     check_plot_path(settings.picture)
     check_outputs(settings, settings.picture)
     ensemble = ensemble_of(settings, settings.eval_window)

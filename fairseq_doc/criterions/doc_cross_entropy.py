@@ -1,9 +1,10 @@
 """``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR
-+ L2 + weight norms, each logged apart.
++ L2 + weight norms, each logged separately.
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size of all workers
-(tokens, or sentences with ``--sentence-avg``), so every penalty, a mean, is multiplied by this
-worker's sample size; lambda_beta beta by its tokens, so that lambda has one strength a token.
+(tokens, or sentences with ``--sentence-avg``). So every penalty, which is a mean, is multiplied by
+this worker's sample size; lambda_beta beta is multiplied by its tokens, so that lambda always has
+the same strength per token.
 """
 
 import logging
@@ -28,12 +29,12 @@ from fairseq_doc.options import check_ranges, option, rate
 logger = logging.getLogger(__name__)
 
 BALANCES = ("paper", "published")
-USUAL_NORM = 2.0  # that --weight-norm pulls rows to
+USUAL_NORM = 2.0  # default of --weight-norm-target
 
 
 def _over_workers(x: torch.Tensor) -> torch.Tensor:
-    """The sum of a tensor over the workers, on each of them. All workers' losses depend on every
-    summand, so its gradient is the sum of the workers' gradients."""
+    """The sum of a tensor over all workers, available on each. The losses of all workers depend on
+    every summand, so the gradient of a summand is the sum of all workers' gradients."""
     if not torch.distributed.is_initialized():
         return x
     return all_reduce(x, group=distributed_utils.get_data_parallel_group())
@@ -47,10 +48,10 @@ def balance(
 
     - paper: (std(Pi) / mean(Pi))^2, population std; Pi (J,) is the sum of pi over the real tokens
       of the batch, of all workers.
-    - published: what the published runs computed, (J - 1) var(Pi_b) / mean(Pi_b)^2; Pi_b is the sum
-      over the time of stream b alone, with the unbiased variance over all B J numbers.
+    - published: what the published runs computed, (J - 1) var(Pi_b) / mean(Pi_b)^2, where Pi_b is
+      the sum over time within stream b, with the unbiased variance over all B J numbers.
 
-    Neither takes a square root: its gradient is not a number at a variance of zero.
+    Neither form takes a square root, whose gradient is NaN at a variance of zero.
     """
     pi = log_weights.double().exp()  # (B, T, J): small sums of squares keep their digits
     if real is not None:
@@ -72,8 +73,8 @@ def balance(
 def activation_penalties(
     dropped: torch.Tensor, undropped: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """AR and TAR before their factors (Merity et al., 2017): the mean square of h^N after its
-    dropout, (T, B, D_N), and that of the differences in time of h^N before it."""
+    """AR and TAR without their factors (Merity et al., 2017): the mean square of h^N after dropout,
+    (T, B, D_N), and that of the differences in time of h^N before dropout."""
     ar = dropped.square().mean()
     if len(undropped) < 2:
         return ar, ar.new_zeros(())
@@ -81,14 +82,14 @@ def activation_penalties(
 
 
 def half_square_norm(model: torch.nn.Module) -> torch.Tensor:
-    """L2 before its factor: half the sum of squares of all parameters (Melis et al., 2018)."""
+    """L2 without its factor: half the sum of squares of all parameters (Melis et al., 2018)."""
     trained = [p for p in model.parameters() if p.requires_grad]
     return 0.5 * torch.stack([p.to(sum_dtype(p.dtype)).square().sum() for p in trained]).sum()
 
 
 def norm_deviation(weight: torch.Tensor, norm: float) -> torch.Tensor:
-    """Weight-norm regularisation before its factor (after Herold et al., 2018): the mean of
-    (|w_v| - norm)^2 over words v, with w_v the rows of the output matrix ``weight`` (V, d)."""
+    """Weight-norm regularisation without its factor (after Herold et al., 2018): the mean over words
+    v of (|w_v| - norm)^2, where w_v is a row of the output matrix ``weight`` (V, d)."""
     norms = torch.linalg.vector_norm(weight.to(sum_dtype(weight.dtype)), dim=1)  # (V,)
     return (norms - norm).square().mean()
 
@@ -100,41 +101,42 @@ def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor
 
 @dataclass
 class DocCrossEntropyConfig(FairseqDataclass):
-    """A factor of zero leaves its term out."""
+    """Options; a term with the factor zero is left out."""
 
     doc_balance: ChoiceEnum(list(BALANCES)) = option(  # type: ignore[valid-type]
-        "form of beta: Eq. 13, or what the published runs computed, for which lambda .001 was "
-        "tuned (about J - 1 times Eq. 13)",
+        "form of beta: that of Eq. 13, or the one computed by the published runs, for which lambda "
+        "0.001 was tuned (about J - 1 times Eq. 13)",
         "paper",
     )
     doc_lambda: float = option(
-        "factor of beta, added to the loss of a token, also with --sentence-avg", 0.0
+        "factor of beta, which is added to the loss per token, even with --sentence-avg", 0.0
     )
     ar_alpha: float = option("factor of the mean square of the last layer's output", 0.0)
     tar_beta: float = option("factor of the mean square of its differences in time", 0.0)
     l2: float = option(
-        "factor of half the sum of squares of all parameters, added to the loss of a token (of a "
-        "column with --sentence-avg) before gradients are clipped",
+        "factor of half the sum of squares of all parameters, which is added to the loss per token "
+        "(per column with --sentence-avg) before gradients are clipped",
         0.0,
         least=0,
     )
     weight_norm: float = option(
-        "factor of the mean over the words of (|w| - --weight-norm-target)^2, with w the word's "
-        "row of the output matrix (after Herold et al., 2018)",
+        "factor of the mean over all words of (|w| - --weight-norm-target)^2, where w is a row of "
+        "the output matrix (after Herold et al., 2018)",
         0.0,
         least=0,
     )
     weight_norm_target: Optional[float] = option(
-        "the norm that --weight-norm pulls the rows to (default: 2)", least=0
+        "norm of the rows that --weight-norm aims at (default: 2)", least=0
     )
     label_smoothing: float = rate(
-        "share of the target's probability given to all other words alike", 0.0
+        "label smoothing: probability taken from the target and shared equally by all other words",
+        0.0,
     )
     gradient_sampling: float = option(
-        "in training on a CPU, a component of a token whose posterior r is below this takes part "
-        "in the output layer's gradients with probability r / this, and then with this factor: the "
-        "loss is exact, its gradients are unbiased and faster, such as with 0.05; 0: exact "
-        "gradients",
+        "threshold for sampled gradients on a CPU, such as 0.05: a component with a smaller "
+        "posterior r takes part in the gradients of the output layer only with probability "
+        "r / threshold, then with the threshold as its factor. The loss stays exact; the gradients "
+        "are unbiased and faster. 0: exact gradients",
         0.0,
         least=0,
     )
@@ -144,7 +146,7 @@ class DocCrossEntropyConfig(FairseqDataclass):
 
 @register_criterion("doc_cross_entropy", dataclass=DocCrossEntropyConfig)
 class DocCrossEntropyCriterion(FairseqCriterion):
-    """The training objective; in evaluation, the NLL alone."""
+    """The training objective; in evaluation only the NLL."""
 
     def __init__(self, task, cfg):
         super().__init__(task)
@@ -155,13 +157,13 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         self.weight_norm_target = USUAL_NORM if target is None else target
 
     def forward(self, model, sample, reduce=True):
-        """The loss, summed over the sample size; the sample size; what to log. Raises
+        """Returns the loss, summed over the sample size; the sample size; and values to log. Raises
         ``FairseqDocError`` in evaluation if the NLL is not finite."""
         target = sample["target"]
         if target is None:
             raise FairseqDocError(
-                "a split has sources without targets: expected the .bin and .idx files of both "
-                "languages; got none of the target's; prepare the data again"
+                "a split has no target: expected .bin and .idx files of both languages; prepare the "
+                "data again"
             )
         net_output = model(**sample["net_input"])
         loss, nll = self._cross_entropy(model, net_output, target)
@@ -185,7 +187,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         return loss, sample_size, logged
 
     def _cross_entropy(self, model, net_output, target):
-        """The loss without penalties, and the NLL; both are sums."""
+        """The loss without penalties, and the NLL, both summed."""
         if not model.training:
             nll = model.token_nll(net_output, target, self.padding_idx)
             check_finite(nll.detach())
@@ -207,7 +209,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
             penalties = {"ar": (cfg.ar_alpha, ar), "tar": (cfg.tar_beta, tar)}
         elif cfg.ar_alpha or cfg.tar_beta:
             raise FairseqDocError(
-                "--ar-alpha and --tar-beta are penalties of a language model's last layer: "
+                "--ar-alpha and --tar-beta apply only to the last layer of a language model: "
                 f"expected 0 with this model; got {cfg.ar_alpha} and {cfg.tar_beta}"
             )
         if cfg.l2 and model.training:
@@ -219,8 +221,8 @@ class DocCrossEntropyCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Losses and entropies in base 2, as fairseq's; ``balance_cv`` is sqrt(beta), the
-        coefficient of variation of the paper's Table 4."""
+        """Log losses and entropies in base 2, as fairseq does; ``balance_cv`` is sqrt(beta), the
+        coefficient of variation in the paper's Table 4."""
         total = {key: sum(log[key] for log in logging_outputs) for key in logging_outputs[0]}
         size, tokens = total["sample_size"], total["ntokens"]
         metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, round=5)
@@ -244,13 +246,13 @@ def _check(cfg):
     check_ranges(DocCrossEntropyConfig, cfg)
     if cfg.label_smoothing and cfg.gradient_sampling:
         logger.warning(
-            "--gradient-sampling: expected no --label-smoothing, whose gradients have another "
-            f"factor than the posterior; got {cfg.label_smoothing}, so gradients are exact"
+            "--gradient-sampling does not support --label-smoothing: gradients are exact; leave "
+            "one of them out"
         )
     if cfg.weight_norm_target is not None and not cfg.weight_norm:
-        raise FairseqDocError("--weight-norm-target: expected --weight-norm too; got none")
+        raise FairseqDocError("--weight-norm-target needs --weight-norm")
     if cfg.find_unused_parameters and torch.distributed.is_initialized():
         raise FairseqDocError(
-            "--find-unused-parameters takes the output layer's parameters, which the loss reads "
-            "after the model's forward pass, for unused: expected it not to be given"
+            "--find-unused-parameters cannot be given: it would treat the parameters of the output "
+            "layer as unused, since only the loss reads them; leave it out"
         )

@@ -1,12 +1,12 @@
 """The corpus as one stream: columns, windows of random length, (source, target) batches.
 
-A stream of n tokens is cut into C equal columns, what is left over is dropped, and each column is
-read in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column
-except its first is a target once, C (n // C - 1) targets in all. With partial shuffling
-(Press, 2019) each column is rotated by a random offset first; its seam is one wrong context.
+A stream of n tokens is cut into C equal columns, the remainder is dropped, and each column is read
+in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column except
+the first is a target once, which gives C (n // C - 1) targets. With partial shuffling (Press, 2019)
+each column is first rotated by a random offset, so that one context per column is wrong.
 
-Endless columns (Melis et al., 2018) start at lines of their own; each reads the whole stream round
-and round.
+Endless columns (Melis et al., 2018) start at different lines, and each reads the whole stream in a
+loop.
 """
 
 import functools
@@ -21,24 +21,24 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from fairseq_doc.errors import FairseqDocError
 
-TASK = "bptt_language_modeling"  # the task that reads a stream in this way
+TASK = "bptt_language_modeling"  # the task that reads streams
 HALVING_PROBABILITY = 0.05
 LENGTH_DEVIATION = 5
 SHORTEST_DRAW = 5
-PARTIAL_SHUFFLE = 1  # keeps its random numbers apart from the lengths', which (seed, epoch) give
-LARGEST_SHIFT = 100  # lines by which the start of an endless column is moved at most
+PARTIAL_SHUFFLE = 1  # third seed of its random numbers; those of lengths depend on (seed, epoch)
+LARGEST_SHIFT = 100  # maximal shift, in lines, of the start of an endless column
 
 
 class TokenStream(FairseqDataset):
-    """One split of a corpus, (n,) word indices; its length is in tokens."""
+    """One split of a corpus, (n,) word indices; its length is the number of tokens."""
 
     def __init__(self, tokens: torch.Tensor, split: str) -> None:
         self.tokens = tokens
         self.split = split
 
-    @functools.cache  # noqa: B019  # asked for every epoch; a stream lasts as long as its task
+    @functools.cache  # noqa: B019  # called in every epoch; a stream lives as long as its task
     def line_starts(self, end_mark: int) -> np.ndarray:
-        """The sorted positions after every ``end_mark``; the one after the last token is 0."""
+        """The sorted positions after each ``end_mark``; after the last token follows position 0."""
         return np.sort((np.flatnonzero(self.tokens.numpy() == end_mark) + 1) % len(self.tokens))
 
     def __len__(self) -> int:
@@ -48,13 +48,13 @@ class TokenStream(FairseqDataset):
 def load_stream(
     path: str, split: str, dictionary: Dictionary, combine: bool = False
 ) -> TokenStream:
-    """Read a binarised split (``fairseq-preprocess --only-source``); ``FairseqDocError`` for a
-    missing or damaged one, or words outside ``dictionary``, and for an empty one, which
-    ``fairseq_patches/binarised_data.py`` refuses."""
+    """Read a binarised split (``fairseq-preprocess --only-source``). Raises ``FairseqDocError`` if
+    it is missing, damaged, empty or has words outside ``dictionary``; see also
+    ``fairseq_patches/binarised_data.py``."""
     dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
     if dataset is None:
         raise FairseqDocError(
-            f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them with "
+            f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; create them by "
             "fairseq-preprocess --only-source"
         )
     tokens = _tokens_of(dataset)
@@ -62,25 +62,25 @@ def load_stream(
         raise FairseqDocError(
             f"split {split!r} at {path} is empty: expected at least 2 tokens, got {len(tokens)}"
         )
-    if tokens.min() < 0 or tokens.max() >= len(dictionary):  # of a form that is not mapped
+    if tokens.min() < 0 or tokens.max() >= len(dictionary):  # only in formats without mmap
         raise FairseqDocError(
-            f"split {split!r} at {path} was binarised with another dictionary, or is damaged: it "
-            f"holds words from {tokens.min()} to {tokens.max()}, and the dictionary has "
+            f"split {split!r} at {path} is damaged or was binarised with another dictionary: it "
+            f"holds words from {tokens.min()} to {tokens.max()}, but the dictionary has "
             f"{len(dictionary)}"
         )
     if (tokens == dictionary.pad()).any():
         raise FairseqDocError(
-            f"split {split!r} at {path} holds the padding symbol {dictionary.pad_word!r} as a "
-            "word, which fairseq would leave unscored: rename it in the text"
+            f"split {split!r} at {path} has the padding symbol {dictionary.pad_word!r} as a word, "
+            "which fairseq would not score: rename it in the text"
         )
     return TokenStream(torch.from_numpy(tokens), split)
 
 
 def _tokens_of(dataset: Any) -> np.ndarray:
-    """(n,) int64, the words of all lines, one line after another."""
+    """The words of all lines, concatenated: (n,) int64."""
     if isinstance(dataset, MMapIndexedDataset):
-        # The file holds nothing else, as was checked on opening. Line by line, a corpus of bytes
-        # would take 4 times its memory and many times as long.
+        # Opening has checked that the file holds nothing else. Reading a corpus of bytes line by
+        # line would take 4 times the memory and much longer.
         return np.frombuffer(dataset._bin_buffer, dataset._index.dtype).astype(np.int64)
     if dataset.supports_prefetch:  # fairseq-preprocess --dataset-impl cached
         dataset.prefetch(range(len(dataset)))
@@ -89,10 +89,10 @@ def _tokens_of(dataset: Any) -> np.ndarray:
 
 
 def draw_lengths(steps: int, bptt: int, max_delta: int, seed: int, epoch: int) -> list[int]:
-    """Lengths of random windows that cover ``steps``; the last window may be cut shorter.
+    """Lengths of random windows that cover ``steps``; the last window may be shorter.
 
-    A length is max(5, int(normal(base, 5))), at most ``bptt + max_delta``, with base = ``bptt``,
-    halved with probability .05. The random numbers depend on (seed, epoch) alone.
+    A length is max(5, int(normal(base, 5))) and at most ``bptt + max_delta``, where base is ``bptt``
+    or, with probability 0.05, half of it. The random numbers depend only on (seed, epoch).
     """
     rng = np.random.default_rng((seed, epoch))
     lengths: list[int] = []
@@ -106,13 +106,13 @@ def draw_lengths(steps: int, bptt: int, max_delta: int, seed: int, epoch: int) -
 
 
 def fixed_lengths(steps: int, length: int) -> list[int]:
-    """Lengths of equal windows that cover ``steps``; the last window may be cut shorter."""
+    """Lengths of equal windows that cover ``steps``; the last window may be shorter."""
     return [length] * math.ceil(steps / length)
 
 
 def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
-    """(n,) tokens -> (C, n // C), one stream a row. ``FairseqDocError`` if a column has fewer than
-    two tokens, which leaves no target."""
+    """(n,) tokens -> (C, n // C), one column per row. Raises ``FairseqDocError`` if a column would
+    have fewer than two tokens, so no target."""
     _check_columns(stream, n_columns, 2)
     length = len(stream) // n_columns
     return stream.tokens[: length * n_columns].view(n_columns, length)
@@ -122,8 +122,8 @@ def _check_columns(stream, n_columns, tokens_each):
     most = len(stream) // tokens_each
     if not 1 <= n_columns <= most:
         raise FairseqDocError(
-            f"{n_columns} columns over the {len(stream)} tokens of split {stream.split!r}: expected "
-            f"1 to {most}, with at least {tokens_each} a column; give another batch_size (or "
+            f"split {stream.split!r} with {len(stream)} tokens: expected 1 to {most} columns of at "
+            f"least {tokens_each} tokens; got {n_columns}; give another batch_size (or "
             "batch_size_valid)",
             "batch_size",
             "batch_size_valid",
@@ -131,8 +131,8 @@ def _check_columns(stream, n_columns, tokens_each):
 
 
 def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.Tensor:
-    """By how many tokens each column is rotated to the left in an epoch: (C,) uniform integers
-    below ``length``, equal for all workers."""
+    """The number of tokens by which each column is rotated to the left in an epoch: (C,) uniform
+    integers below ``length``, the same on all workers."""
     rng = np.random.default_rng((seed, epoch, PARTIAL_SHUFFLE))
     return torch.from_numpy(rng.integers(length, size=n_columns))
 
@@ -141,12 +141,12 @@ def endless_columns(
     stream: TokenStream, n_columns: int, first_step: int, steps: int, seed: int, end_mark: int
 ) -> torch.Tensor:
     """Tokens ``first_step`` .. ``first_step + steps`` of C = ``n_columns`` endless columns,
-    (C, steps + 1), one more than targets. ``FairseqDocError`` if there are more columns than
+    (C, steps + 1), one more than the targets. Raises ``FairseqDocError`` for more columns than
     tokens.
 
-    The columns start at equally distant lines, counted from a random line, each moved by up to 100
-    lines, fewer if it would pass its neighbour (deepmind/lamb). With fewer lines than columns,
-    tokens take the place of lines. The random numbers depend on ``seed`` alone, so a column keeps
+    The columns start at equally spaced lines from a random line on, each shifted at random by up to
+    100 lines, but not past its neighbour (deepmind/lamb). If there are fewer lines than columns,
+    tokens are used instead of lines. The random numbers depend only on ``seed``, so a column keeps
     its start; lamb draws new ones for every pass.
     """
     _check_columns(stream, n_columns, 1)
@@ -164,12 +164,12 @@ def endless_columns(
 
 @dataclass(eq=False)
 class BpttWindows(torch.utils.data.Dataset):
-    """Windows over some columns; item i is window i as a whole fairseq batch."""
+    """Windows over some columns; item i is window i, which is a whole batch for fairseq."""
 
     columns: torch.Tensor  # (B, L) tokens, this worker's columns
     lengths: list[int]  # of the windows; their sum is at least L - 1
-    first_column: int = 0  # index of the first of these columns among all workers'
-    first_window: int = 0  # number of window 0; above 0 if columns go on from the last epoch
+    first_column: int = 0  # index of the first column among those of all workers
+    first_window: int = 0  # number of window 0; above 0 if columns continue from the last epoch
     offsets: torch.Tensor | None = None  # (B,), see ``column_offsets``; None: no rotation
 
     def __post_init__(self) -> None:
@@ -186,10 +186,10 @@ class BpttWindows(torch.utils.data.Dataset):
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later, are copies, since
-        a data worker that sent a view would copy all columns into shared memory.
-        ``net_input.window`` is the window's number in the epoch, or since the columns' start;
-        ``drawn_length`` its length uncut."""
+        """A batch: ``net_input.src_tokens`` (B, T); ``target`` (B, T), one step later;
+        ``net_input.window``, the number of the window in the epoch or since the start of the
+        columns; ``drawn_length``, its length before it was shortened. The tokens are copies, since
+        a data worker that sent a view would copy all columns into shared memory."""
         batch, length = self.columns.shape
         start = int(self.starts[index])
         stop = min(start + self.lengths[index], length - 1)

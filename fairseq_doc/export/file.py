@@ -1,6 +1,6 @@
-"""A language model -> the bytes of an ONNX file, checked against the model in onnxruntime.
+"""Exports a language model as the bytes of an ONNX file, which is run and compared with the model.
 
-Axes: N streams, L tokens, V tokens of the table, K layers, D width of the widest layer.
+Axes: N streams, L tokens, V tokens in the table, K layers, D width of the widest layer.
 """
 
 import logging
@@ -22,17 +22,17 @@ from fairseq_doc.export.model import onnx_model
 from fairseq_doc.export.tokens import TokenTable, table_of
 
 LARGEST_FILE = 2**31 - 1  # bytes; ONNX's limit for one file
-TOLERANCE = 1e-4  # of log P in float32, or of a sum of log P
+TOLERANCE = 1e-4  # for log P in float32, or a sum of log P
 
 
 class ExportedModel:
-    """An ONNX model in memory that runs on one thread; ``data``: the bytes of its file;
+    """An ONNX model in memory, which runs on one thread. ``data``: the bytes of its file;
     ``difference``: see :func:`largest_difference`."""
 
     def __init__(self, data: bytes) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # errors alone
+        options.log_severity_level = 3  # only errors
         self._session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
         self._inputs = [value.name for value in self._session.get_inputs()]
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
@@ -49,16 +49,17 @@ class ExportedModel:
 
 
 def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with matrices in 8 bits; what they multiply is rounded at every call (dynamic)."""
+    """The model with 8-bit matrices; their inputs are rounded in every call (dynamic
+    quantisation)."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
         before = logging.root.manager.disable
-        logging.disable(logging.WARNING)  # advice that does not apply
+        logging.disable(logging.WARNING)  # onnxruntime's advice does not apply here
         try:
             quantize_dynamic(
                 model,
                 path,
-                op_types_to_quantize=["MatMul", "Gather", "LSTM"],  # those with matrices
+                op_types_to_quantize=["MatMul", "Gather", "LSTM"],  # operators with matrices
                 weight_type=QuantType.QInt8,
                 extra_options={"EnableSubgraph": True},
             )
@@ -69,9 +70,8 @@ def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @torch.no_grad()
 def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -> float:
-    """The largest difference from the log P of ``model``, on the CPU in evaluation, or from sums of
-    log P, over a few random tokens in two streams. Raises ``FairseqDocError`` unless it is
-    finite."""
+    """The largest difference in log P, or in sums of log P, from ``model`` on the CPU in evaluation,
+    over a few random tokens in two streams. Raises ``FairseqDocError`` unless it is finite."""
     tokens = np.random.default_rng(1).integers(0, len(table.words), (2, 7))
     tokens[:, 0] = table.end
     words = torch.tensor(table.words)[torch.from_numpy(tokens)]
@@ -100,16 +100,16 @@ def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -
 def exported_file(
     ensemble: Ensemble, form: str = LOG_PROBS, table: TokenTable | None = None, int8: bool = False
 ) -> ExportedModel:
-    """Export the one model of an ensemble, on the CPU, and compare it with the result. Tokens are
-    the dictionary's by default. Raises ``FairseqDocError`` if the model is too large or of another
-    kind, or the result computes something else."""
+    """Export the only model of an ensemble on the CPU, and compare the result with it. By default
+    the tokens are those of the dictionary. Raises ``FairseqDocError`` if the model is too large or
+    of another kind, or if the results differ."""
     model: Any = ensemble.single
     table = table or table_of(ensemble.dictionary)
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     if size > LARGEST_FILE:
         raise FairseqDocError(
-            f"expected a model whose parameters take at most {LARGEST_FILE:,} bytes, which an ONNX "
-            f"file can hold; got {size:,}"
+            f"expected a model whose parameters have at most {LARGEST_FILE:,} bytes, the limit of "
+            f"an ONNX file; got {size:,}"
         )
     more = {"architecture": type(model).__name__, "unit": ensemble.unit}
     made = onnx_model(model.decoder, form, table, more)
@@ -118,7 +118,7 @@ def exported_file(
     if exported.difference > TOLERANCE:
         raise FairseqDocError(
             f"the ONNX model differs from the model by {exported.difference:.2g} in log P, expected "
-            f"at most {TOLERANCE}: this version cannot export this model; nothing was written"
+            f"at most {TOLERANCE}: this version cannot export this model, and nothing was written"
         )
     if int8:
         exported = ExportedModel(quantized(made).SerializeToString())

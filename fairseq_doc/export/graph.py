@@ -1,4 +1,4 @@
-"""Nodes and weights of an ONNX graph, added one by one. A value of the graph is its name."""
+"""Builds an ONNX graph node by node. A value in the graph is represented by its name."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fairseq_doc.export.contract import Kind
 
-# Runtimes since 2022 read these versions, such as onnxruntime 1.13.
+# Runtimes since 2022, such as onnxruntime 1.13, read these versions.
 OPSET, IR_VERSION = 17, 8
 TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
 
@@ -21,8 +21,8 @@ def transposed(weight: torch.Tensor) -> torch.Tensor:
 
 
 class Graph:
-    """A graph that grows. For the body of a loop ``parent`` is the graph around it: the body can
-    use its values, and the outermost graph holds the weights."""
+    """An ONNX graph under construction. For the body of a loop, ``parent`` is the surrounding graph:
+    the body can use its values, and the outermost graph holds the weights."""
 
     def __init__(self, parent: "Graph | None" = None) -> None:
         self._root: Graph = self if parent is None else parent._root
@@ -31,12 +31,12 @@ class Graph:
         self._count = 0
 
     def __call__(self, operator: str, *inputs: Any, **attributes: Any) -> str:
-        """Add a node; gives its only output."""
+        """Add a node; returns its only output."""
         (output,) = self.several(operator, 1, *inputs, **attributes)
         return output
 
     def several(self, operator: str, count: int, *inputs: Any, **attributes: Any) -> list[str]:
-        """Add a node; gives its outputs. An input is a value, a number or a list of numbers."""
+        """Add a node; returns its outputs. An input is a value, a number or a list of numbers."""
         values = [x if isinstance(x, str) else self._constant(x) for x in inputs]
         outputs = [self.new_name(operator) for _ in range(count)]
         self._nodes.append(helper.make_node(operator, values, outputs, outputs[0], **attributes))
@@ -47,7 +47,7 @@ class Graph:
         return f"{stem}_{self._root._count}"
 
     def output(self, name: str, value: str) -> None:
-        """Make a value an output of this name."""
+        """Make a value an output with this name."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name))
 
     def _constant(self, value: Any) -> str:
@@ -59,8 +59,8 @@ class Graph:
     def weight(
         self, weight: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> str:
-        """A parameter, which must outlive this graph, since its id is a key. The file holds it once
-        for each ``change``, a function such as :func:`transposed`."""
+        """A parameter, transformed by ``change``, a function such as :func:`transposed`. The file
+        has it once for each ``change``. It must outlive this graph, since its id is a key."""
 
         def array() -> np.ndarray:
             changed = weight.detach() if change is None else change(weight.detach())
@@ -74,7 +74,7 @@ class Graph:
         return product if bias is None else self("Add", product, self.weight(bias))
 
     def _held(self, key: Any, stem: str, array: Callable[[], np.ndarray]) -> str:
-        """The name of an array in the file; ``array`` makes it if the key is new."""
+        """The name of an array in the file; ``array`` computes it if the key is new."""
         held = self._root._arrays
         if key not in held:
             held[key] = numpy_helper.from_array(array(), self.new_name(stem))
@@ -86,9 +86,9 @@ class Graph:
         state: Sequence[str],
         step: Callable[["Graph", Sequence[str], str], Sequence[str]],
     ) -> tuple[str, list[str]]:
-        """A loop over the first axis of ``sequence``, (T, ...), from ``state``. ``step``: (graph of
-        the body, state, entry) -> next state. Gives the first part of every state, (T, ...), and
-        the last state."""
+        """A loop over the first axis of ``sequence``, (T, ...), starting from ``state``. ``step``:
+        (graph of the body, state, entry) -> next state. Returns the first part of every state,
+        (T, ...), and the last state."""
         body = Graph(self)
         before = [body.new_name("before") for _ in state]
         entry = body.new_name("entry")
@@ -108,7 +108,7 @@ class Graph:
     def model(
         self, inputs: dict[str, Kind], outputs: dict[str, Kind], metadata: dict[str, str]
     ) -> onnx.ModelProto:
-        """The whole model; :meth:`output` has named the outputs."""
+        """The whole model, with the outputs named by :meth:`output`."""
         values = [
             [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in x]
             for x in (inputs.items(), outputs.items())

@@ -1,10 +1,10 @@
 """The layers and the mixture of a language model as nodes of an ONNX graph, in evaluation.
 
-Axes: T time, B streams, D_0 width of the embedding, D_n of layer n, D the widest of the layers, J
+Axes: T time, B streams, D_0 width of the embedding, D_n width of layer n, D the largest D_n, J
 components, d width of a component's vector, V vocabulary, M = T B positions, N layers.
 
-A matrix is kept transposed, (inputs, outputs), as ``MatMul`` reads it. So the embedding and a tied
-output matrix are one (D_0, V) matrix, of which the embedding takes columns.
+A matrix is stored transposed, (inputs, outputs), as ``MatMul`` reads it. So the embedding and a tied
+output matrix are the same (D_0, V) matrix, from which the embedding takes columns.
 """
 
 import functools
@@ -32,20 +32,20 @@ def layer_widths(decoder: RecurrentDecoder) -> list[int]:
 def add_layers(
     graph: Graph, decoder: RecurrentDecoder, tokens: str, before: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Embedding and recurrent layers.
+    """Add the embedding and the recurrent layers.
 
-    ``tokens``: (B, T) words of the dictionary. ``before``: the state, h and c, each (N, B, D); a
-    narrower layer has zeros behind its numbers, and c of an RHN, which has none, stays as it is.
+    ``tokens``: (B, T) words of the dictionary. ``before``: the state, h and c, each (N, B, D), where
+    a narrower layer is padded by zeros, and c of an RHN is unused and returned unchanged.
 
-    Gives [h^0, ..., h^N], for :class:`RecurrentStack` also their projected sum, each (T, B, D_n),
-    and the state after the last step.
+    Returns [h^0, ..., h^N], each (T, B, D_n), for :class:`RecurrentStack` followed by their
+    projected sum; and the state after the last step.
     """
     stack: Any = decoder.lstm
     cells = (layer.cell for layer in stack.modules() if isinstance(layer, RecurrentLayer))
     used = {type(part) for part in (stack, decoder.output, *cells)}
     if unknown := used - {AWDLSTM, RecurrentStack, LSTMCell, HighwayCell, NASCell, MixtureOutput}:
         names = ", ".join(sorted(kind.__name__ for kind in unknown))
-        raise FairseqDocError(f"expected an AWD-LSTM or the layers of Melis et al.; got {names}")
+        raise FairseqDocError(f"expected layers of an AWD-LSTM or of Melis et al.; got {names}")
     by_time = graph("Transpose", tokens, perm=[1, 0])  # (T, B)
     columns = graph("Gather", graph.weight(decoder.embedding, transposed), by_time, axis=1)
     x = graph("Transpose", columns, perm=[1, 2, 0])  # (D_0, T, B) -> (T, B, D_0)
@@ -83,8 +83,8 @@ def add_layers(
 def _mogrifier(
     graph: Graph, weights: Sequence[torch.Tensor], gates: Any, kind: str, *values: str
 ) -> list[str]:
-    """See :mod:`fairseq_doc.ops.mogrifier`. ``weights``: W_x, W_h and one or two biases;
-    ``values``: x, h and c."""
+    """A Mogrifier layer, see :mod:`fairseq_doc.ops.mogrifier`. ``weights``: W_x, W_h and one or two
+    biases; ``values``: x, h and c."""
     input_weight, state_weight, *biases = weights
 
     def step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
@@ -107,7 +107,7 @@ def _mogrifier(
 
 
 def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[str]:
-    """A layer's output (T, B, D_n) and its last state, each part (1, B, D_n)."""
+    """The output of a layer, (T, B, D_n), and its last state, with parts (1, B, D_n)."""
     output, last = graph.scan(sequence, [graph("Squeeze", s, [0]) for s in state], step)
     return [output, *(graph("Unsqueeze", part, [0]) for part in last)]
 
@@ -115,18 +115,18 @@ def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[
 def _lstm(
     graph: Graph, matrices: Sequence[torch.Tensor], bias: torch.Tensor, x: str, *state: str
 ) -> list[str]:
-    """ONNX's LSTM, for untied gates in the order i, f, g, o: its output (T, B, D_n), h and c.
-    ``matrices``: W_x and W_h."""
+    """ONNX's LSTM, for untied gates in the order i, f, g, o. Returns its output (T, B, D_n), h and
+    c. ``matrices``: W_x and W_h."""
     biases = torch.cat([_iofc(bias), torch.zeros_like(_iofc(bias))], dim=1)  # (1, 8 D_n)
     weights = [graph.weight(matrix, _iofc) for matrix in matrices]
-    lengths, width = "", len(bias) // 4  # all sequences have one length
+    lengths, width = "", len(bias) // 4  # all sequences have the same length
     inputs = (x, *weights, biases.detach().float().cpu(), lengths, *state)
     output, *after = graph.several("LSTM", 3, *inputs, hidden_size=width)
     return [graph("Squeeze", output, [1]), *after]
 
 
 def _iofc(parts: torch.Tensor) -> torch.Tensor:
-    """Rows of the gates i, f, g, o in ONNX's order i, o, f, g, with its axis of directions."""
+    """Rows of the gates i, f, g, o in ONNX's order i, o, f, g, with an axis of directions."""
     i, f, g, o = parts.chunk(4)
     return torch.cat([i, o, f, g]).unsqueeze(0)
 
@@ -159,18 +159,18 @@ def _recurrent_layer(
         return state
 
     state = [hidden] if kind.name == "rhn" else [hidden, cell]
-    return [*_scan(graph, inputs, state, step), cell][:3]  # an RHN leaves c as it is
+    return [*_scan(graph, inputs, state, step), cell][:3]  # an RHN does not change c
 
 
 def _lstm_cell(graph: Graph, z: str, cell: str, kind: str) -> list[str]:
-    """h and c, each (B, D_n), from the gates before their activations, the output gate's last."""
+    """h and c, each (B, D_n), from the gates before their activations; the output gate is last."""
     *parts, o = graph.several("Split", n_gates(kind) + 1, z, axis=1)
     new = _gated_sum(graph, parts, cell, kind)
     return [graph("Mul", graph("Sigmoid", o), graph("Tanh", new)), new]
 
 
 def _gated_sum(graph: Graph, parts: Sequence[str], before: str, kind: str) -> str:
-    """See :func:`fairseq_doc.ops.gated_cell.gated_sum`; ``parts``: z of i, f, g, or of f, g."""
+    """As :func:`fairseq_doc.ops.gated_cell.gated_sum`; ``parts``: z of i, f, g or of f, g."""
     *i, f, g = parts
     f, g = graph("Sigmoid", f), graph("Tanh", g)
     room = graph("Sub", 1.0, f)
@@ -205,8 +205,8 @@ def add_log_probs(
 ) -> str:
     """log P = logsumexp_j(log pi_j + log softmax(W k_j + b)), see :mod:`fairseq_doc.ops.reference`.
 
-    ``layer_outputs``: h^0, ..., h^N of M positions, each (M, D_n). Gives log P of ``target``, (M,),
-    or of all words, (M, V).
+    ``layer_outputs``: h^0, ..., h^N of M positions, each (M, D_n). Returns log P of ``target``,
+    (M,), or of all words, (M, V).
     """
     count, n_words = output.n_components, len(output.bias)
     vectors = _component_vectors(graph, output, layer_outputs)
@@ -228,7 +228,7 @@ def add_log_probs(
 
 
 def _component_vectors(graph: Graph, output: MixtureOutput, layer_outputs: Sequence[str]) -> str:
-    """(M J, d), see :class:`MixtureOutput`."""
+    """The component vectors (M J, d), see :class:`MixtureOutput`."""
     if not output.projections:
         return layer_outputs[-1]
     vectors = []
@@ -241,7 +241,7 @@ def _component_vectors(graph: Graph, output: MixtureOutput, layer_outputs: Seque
 
 
 def _logsumexp(graph: Graph, x: str) -> str:
-    """(M, J, ...) -> (M, ...). onnxruntime's ``ReduceLogSumExp`` takes several times as long."""
+    """(M, J, ...) -> (M, ...). onnxruntime's ``ReduceLogSumExp`` is several times slower."""
     top = graph("ReduceMax", x, axes=[1], keepdims=1)
     powers = graph("Exp", graph("Sub", x, top))
     total = graph("Log", graph("ReduceSum", powers, [1], keepdims=0))

@@ -1,6 +1,6 @@
-"""A language model as an ONNX model of a form of :mod:`fairseq_doc.export.contract`.
+"""Builds an ONNX model of a language model in one of the forms of :mod:`fairseq_doc.export.contract`.
 
-Axes: N streams or sentences, L tokens, V tokens of the table, D_n width of layer n.
+Axes: N streams or sentences, L tokens, V tokens in the table, D_n width of layer n.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from fairseq_doc.models.language_model import RecurrentDecoder
 def onnx_model(
     decoder: RecurrentDecoder, form: str, table: TokenTable, more: dict[str, str]
 ) -> onnx.ModelProto:
-    """A model of one of ``FORMS``; ``more`` is added to the contract's metadata. Raises
-    ``FairseqDocError`` for layers that cannot be exported."""
+    """The model in one of ``FORMS``; ``more`` is added to its metadata. Raises ``FairseqDocError``
+    for layers that cannot be exported."""
     builder = _Builder(decoder, table)
     add = {LOG_PROBS: builder.log_probs, SENTENCE: builder.sentence}
     inputs, outputs = contract.INPUTS[form], contract.OUTPUTS[form]
@@ -32,7 +32,7 @@ def onnx_model(
 
 
 class _Builder:
-    """Each method adds the nodes of a form and gives its outputs in their order."""
+    """Each public method adds the nodes of a form and returns its outputs in order."""
 
     def __init__(self, decoder: RecurrentDecoder, table: TokenTable) -> None:
         self.decoder, self.table, self.graph = decoder, table, Graph()
@@ -72,7 +72,7 @@ class _Builder:
         return "x" if known else self.graph("Gather", self.table.words, "x")
 
     def _of_targets(self, source: str, target: str, before: Sequence[str]) -> str:
-        """-log P of targets (N, L) as (L, N)."""
+        """-log P of targets (N, L), transposed to (L, N)."""
         graph, output = self.graph, self.decoder.output
         outputs, _ = add_layers(graph, self.decoder, source, before)
         rows = [graph("Flatten", h, axis=2) for h in outputs]  # each (L N, D_n)

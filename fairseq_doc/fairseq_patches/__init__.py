@@ -1,15 +1,15 @@
-"""Every change that this package makes to fairseq, one file a reason."""
+"""Every change that this package makes to fairseq, one file per reason."""
 
 import functools
 import logging
 import sys
 
-# fairseq asks at its import for tensorboardX, which this package does not use.
+# On import, fairseq looks for tensorboardX, which this package does not use.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from fairseq_doc import fairseq_warnings, interruptions
 
-# An import registers a file's replacements; where two replace one function, the later is outermost.
+# Importing a file registers its replacements; if two replace one function, the later is outermost.
 from fairseq_doc.fairseq_patches import (  # noqa: F401
     amp_scaling,
     best_checkpoint,
@@ -34,12 +34,12 @@ from fairseq_doc.fairseq_patches import (  # noqa: F401
 
 @functools.cache
 def apply_all() -> None:
-    """Apply every patch, once in a process."""
+    """Apply every patch, once per process."""
     fairseq_warnings.apply()
     wrapping.apply()
     evaluated_settings.apply()
     sentence_blocks.apply()
     text_files.apply()
     error_messages.apply()
-    launchers.refuse_copies(sys.argv)  # now its error is one line
+    launchers.refuse_copies(sys.argv)  # after the hook that prints its error in one line
     interruptions.apply()

@@ -1,11 +1,11 @@
-"""checkpoint_best.pt is the best of all validations, checkpoint_last.pt that of the training's end.
+"""checkpoint_best.pt is the best of all validations; checkpoint_last.pt is the end of the training.
 
-fairseq writes checkpoint_best.pt only together with others: ``--save-interval 10`` loses a best
-validation in between. Here it is written alone then. checkpoint_last.pt is also written when the
-learning-rate scheduler ends the training, so that the same command does not train on.
+fairseq writes checkpoint_best.pt only together with other checkpoints, so ``--save-interval 10``
+loses a best validation in between. Here it is then written alone. checkpoint_last.pt is also written
+when the learning-rate scheduler ends the training, so that the same command does not train further.
 
-With fine-tuning stages, which start from the best model of an epoch's end, a validation inside an
-epoch does not write checkpoint_best.pt.
+With fine-tuning stages, which start from the best model at the end of an epoch, a validation within
+an epoch does not write checkpoint_best.pt.
 """
 
 import copy
@@ -19,7 +19,7 @@ from fairseq_doc.fairseq_patches.wrapping import replaces
 
 @replaces(fairseq_cli.train, "validate_and_save")
 def keep_best(validate_and_save, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-    """Validate and save as fairseq does, then save a best validation that it left out."""
+    """Validate and save as fairseq does, then save a best model that it did not save."""
     losses, should_stop = validate_and_save(
         cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch
     )
@@ -27,7 +27,7 @@ def keep_best(validate_and_save, cfg, trainer, task, epoch_itr, valid_subsets, e
     saved = should_stop or (end_of_epoch and epoch_itr.epoch % settings.save_interval == 0)
     ends = getattr(trainer.lr_scheduler, "ended", False) and not saved
     if losses[0] is not None and (ends or _is_new_best(settings, losses[0])):
-        # None of the others, but at the end the last one.
+        # No other checkpoints, except for the last one at the end.
         settings.no_epoch_checkpoints = True
         settings.no_last_checkpoints |= not ends
         settings.save_interval_updates = settings.keep_interval_updates = 0
@@ -44,7 +44,7 @@ def _is_new_best(cfg, loss):
 
 @replaces(checkpoint_utils, "save_checkpoint")
 def save_best_at_epoch_ends(save, cfg, trainer, epoch_itr, val_loss):
-    """Inside an epoch, do not save as the best one if stages start from it."""
+    """Within an epoch, do not save checkpoint_best.pt if fine-tuning stages start from it."""
     optimizer = getattr(trainer.optimizer, "fp32_optimizer", None) or trainer.optimizer
     if getattr(optimizer, "best_at_epoch_ends", False) and not epoch_itr.end_of_epoch():
         val_loss = None

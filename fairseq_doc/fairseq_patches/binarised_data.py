@@ -1,7 +1,7 @@
 """Binarised text is checked when it is opened.
 
-fairseq trusts an index: a wrong offset or size gives other words, or reads beyond the file. Here
-checksums, if preparation wrote them, must agree; sizes and offsets must describe the whole .bin
+fairseq does not check an index: a wrong offset or size gives wrong words or reads beyond the file.
+Here checksums, if preparation wrote them, must agree; sizes and offsets must describe the whole .bin
 file, sentence after sentence; and every word must be in the dictionary.
 """
 
@@ -17,13 +17,13 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import check_input
 
-_SENTENCE = 4 + 8  # bytes of a size and an offset in the .idx file, after the header
-_HEADER = 9 + 8 + 1 + 8  # bytes of its magic word, version, type of the words, count
+_SENTENCE = 4 + 8  # bytes of a sentence's size and offset in the .idx file, after the header
+_HEADER = 9 + 8 + 1 + 8  # bytes of the header: magic word, version, type of the words, count
 
 
 @replaces(indexed_dataset, "get_indexed_dataset_to_local")
 def find_checked(find, path):
-    """The path of a dataset whose files have their checksums."""
+    """The path of a dataset, after its checksums were verified."""
     local = find(path)
     for file in (f"{local}.idx", f"{local}.bin"):
         if os.path.exists(file):
@@ -34,16 +34,16 @@ def find_checked(find, path):
 
 @replaces(indexed_dataset, "make_dataset")
 def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=None):
-    """The dataset, its index and words checked."""
+    """The dataset, after its index and words were checked."""
     words = f"{path}.bin"
     if impl == "mmap" and os.path.exists(words) and not os.path.getsize(words):
-        raise FairseqDocError(f"{words} is empty: expected at least a sentence")
+        raise FairseqDocError(f"{words} is empty: expected at least one sentence")
     try:
         dataset = make_dataset(path, impl, fix_lua_indexing, dictionary)
     except (OSError, MemoryError) as error:
-        reason = getattr(error, "strerror", None) or "no memory is left"
+        reason = getattr(error, "strerror", None) or "out of memory"
         raise FairseqDocError(f"cannot read {path}.bin or .idx: {reason}") from None
-    except Exception as error:  # a damaged file fails anywhere in its reader
+    except Exception as error:  # a damaged file can fail anywhere in its reader
         text = " ".join(str(error).split())[:200]
         raise _damaged(path, f"{type(error).__name__} ({text})") from error
     if isinstance(dataset, MMapIndexedDataset):
@@ -56,7 +56,8 @@ def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=No
 @replaces(MMapIndexedDataset, "__del__")
 @replaces(MMapIndexedDataset.Index, "__del__")
 def close_what_is_open(close, dataset):
-    """fairseq closes what an error kept it from opening, which prints another error."""
+    """Close only what was opened. After an error in opening, fairseq's own ``close`` prints a second
+    error."""
     with contextlib.suppress(AttributeError):
         close(dataset)
 
@@ -67,14 +68,14 @@ def _check_index(path, dataset):
     ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
     of_index, of_words = len(index._bin_buffer), len(dataset._bin_buffer)
     if dtype.kind not in "iu":
-        raise _damaged(path, "an .idx file that begins differently")
+        raise _damaged(path, "an .idx file with another header")
     if of_index != _HEADER + len(sizes) * _SENTENCE:
         raise _damaged(path, f"an .idx file of {of_index:,} bytes for {len(sizes):,} sentences")
     if (sizes < 0).any() or offsets[:1].any() or (offsets[1:] != ends[:-1]).any():
         raise _damaged(path, "sentences that do not follow each other")
     if ends[-1:].sum() != of_words:
         raise _damaged(
-            path, f"an index of {ends[-1:].sum():,} bytes and a .bin file of {of_words:,}"
+            path, f"an index for {ends[-1:].sum():,} bytes and a .bin file of {of_words:,}"
         )
 
 
@@ -83,8 +84,8 @@ def _check_words(path, dataset, words):
     least, largest = tokens.min(initial=0), tokens.max(initial=0)
     if least < 0 or largest >= words:
         raise FairseqDocError(
-            f"{path}.bin was binarised with another dictionary, or is damaged: it holds word "
-            f"{least if least < 0 else largest}, and the dictionary has {words} words"
+            f"{path}.bin is damaged or was binarised with another dictionary: it has a word number "
+            f"{least if least < 0 else largest}, but the dictionary has {words} words"
         )
 
 

@@ -1,9 +1,9 @@
-"""The one way in for checkpoints: whole, unchanged, without code, and fairseq's.
+"""All checkpoints are read here: they must be complete, undamaged, free of code, and fairseq's.
 
-fairseq and torch check no checksum, and their errors name neither file nor remedy. Here a
-checkpoint is a regular file in torch's archive format (since 1.6), its records have their
-checksums, and it holds a model and its settings. torch always reads it with ``weights_only``, so
-that a stranger's file runs no code; ``SAFE_TYPES`` are what fairseq itself puts there.
+fairseq and torch verify no checksums, and their errors name neither the file nor a remedy. Here a
+checkpoint must be a regular file in torch's archive format (since 1.6), its records must have their
+checksums, and it must hold a model and its settings. torch always reads it with ``weights_only``, so
+that a stranger's file cannot run code; ``SAFE_TYPES`` are the types that fairseq itself stores.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from fairseq_doc.fairseq_patches.foreign_checkpoints import foreign_error
 from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import check_input
 
-DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
+DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's default: the newest, if it exists
 _ZIP = b"PK\x03\x04"
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 SAFE_TYPES = (
     argparse.Namespace,  # the settings of models and tasks without a dataclass
-    distributed_utils._TensorPlaceholder,  # a tensor's place in what workers send each other
+    distributed_utils._TensorPlaceholder,  # stands for a tensor in messages between workers
     # Arrays, the counts of fairseq's --eval-bleu, under their names in numpy 1 and 2.
     *((_RECONSTRUCT, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     np.ndarray,
@@ -44,7 +44,7 @@ torch.serialization.add_safe_globals(list(SAFE_TYPES))
 
 @replaces(checkpoint_utils, "load_checkpoint")
 def load_named_file(load, cfg, trainer, **arguments):
-    """Without the file of --restore-file fairseq would silently train from the beginning."""
+    """Refuse a missing --restore-file, without which fairseq would silently train from scratch."""
     if cfg.restore_file != DEFAULT_RESTORE_FILE:
         path = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
         if not PathManager.isfile(path):
@@ -54,7 +54,7 @@ def load_named_file(load, cfg, trainer, **arguments):
 
 @replaces(checkpoint_utils, "load_checkpoint_to_cpu")
 def load_checked(load, path, *args, **kwargs):
-    """The state of a checkpoint, checked before and after reading."""
+    """The state of a checkpoint, which is checked before and after reading."""
     check_file(PathManager.get_local_path(path))
     with clear_errors(path):
         state = load(path, *args, **kwargs)
@@ -62,25 +62,27 @@ def load_checked(load, path, *args, **kwargs):
     if problem:
         raise _not_whole(path, problem)
     _adapt_settings(state, args[0] if args else kwargs.get("arg_overrides"))
-    if "load_on_all_ranks" in kwargs:  # which only the trainer passes
-        # It sends the state through torch.load, which refuses omegaconf; it reads no settings.
+    if "load_on_all_ranks" in kwargs:  # only the trainer passes it
+        # The trainer sends the state through torch.load, which refuses omegaconf's types. It does
+        # not read the settings.
         state["cfg"] = OmegaConf.to_container(state["cfg"])
     return state
 
 
 def check_file(path: str | os.PathLike) -> None:
-    """Raise ``FairseqDocError`` unless this is a whole archive that torch reads without code."""
+    """Raise ``FairseqDocError`` unless this is a complete archive that torch reads without running
+    code."""
     with clear_errors(path):
         if not is_safe_archive(path):  # zipfile also reads an archive after other bytes
-            raise _not_whole(path, "it does not begin as torch's archives do since version 1.6")
+            raise _not_whole(path, "it does not begin like an archive of torch 1.6 or later")
 
 
 def is_safe_archive(path: str | os.PathLike) -> bool:
-    """Whether a regular file is an archive of torch; ``FairseqDocError`` if that is damaged or
-    could harm, or if torch would run the code of a file."""
+    """Whether a regular file is an archive of torch. Raises ``FairseqDocError`` if it is damaged or
+    malicious, or if torch is set to run code from files."""
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true"):
         raise FairseqDocError(
-            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so that a checkpoint could run code: unset it"
+            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so a checkpoint could run code: unset it"
         )
     check_input(path, again=True)
     with open(path, "rb") as file:
@@ -95,22 +97,22 @@ def _check_records(path, archive):
     records = archive.infolist()
     if len({record.filename.lower() for record in records}) < len(records):
         raise FairseqDocError(
-            f"{path} was refused: it holds two records of one name, which readers take differently"
+            f"{path} was refused: it holds two records of the same name, which is ambiguous"
         )
     packed = any(record.compress_type != zipfile.ZIP_STORED for record in records)
     if packed or sum(record.file_size for record in records) > os.path.getsize(path):
         raise FairseqDocError(
-            f"{path} was refused: expected records as torch writes them, not compressed; got an "
-            "archive that expands"
+            f"{path} was refused: expected uncompressed records, as torch writes them; got a "
+            "compressed archive"
         )
     damaged = archive.testzip()  # by their checksums
     if damaged is not None:
-        raise _not_whole(path, f"the record {shown(damaged)} with another checksum")
+        raise _not_whole(path, f"the record {shown(damaged)} has another checksum")
 
 
 @contextlib.contextmanager
 def clear_errors(path):
-    """What fails while a checkpoint is read is a ``FairseqDocError``."""
+    """Turn any failure while a checkpoint is read into a ``FairseqDocError``."""
     try:
         yield
     except FairseqDocError:
@@ -118,7 +120,7 @@ def clear_errors(path):
     except Exception as error:  # a damaged file fails anywhere in its reader
         text = " ".join(str(error).split())
         if isinstance(error, MemoryError) or "can't allocate memory" in text:
-            message = f"no memory is left to read {path}, {os.path.getsize(path):,} bytes"
+            message = f"not enough memory to read {path}, {os.path.getsize(path):,} bytes"
         elif isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             message = f"cannot read {path}: {error.strerror}"
         elif isinstance(error, pickle.UnpicklingError) and "weights_only" in text:
@@ -126,8 +128,8 @@ def clear_errors(path):
             if foreign:
                 raise foreign from None
             message = (
-                f"{path} was refused: expected tensors and plain values; got more, which could run "
-                f"code ({text.partition('WeightsUnpickler error: ')[2][:200]})"
+                f"{path} was refused: expected only tensors and plain values; got others, which "
+                f"could run code ({text.partition('WeightsUnpickler error: ')[2][:200]})"
             )
         else:
             raise _not_whole(path, text[:200] or type(error).__name__) from error
@@ -136,8 +138,8 @@ def clear_errors(path):
 
 def _not_whole(path, got):
     return foreign_error(path) or FairseqDocError(
-        f"{path} is not a whole checkpoint: expected an archive that fairseq-train finished "
-        f"writing; got one that is cut off, damaged, or of another kind ({got})"
+        f"{path} is not a complete checkpoint of fairseq-train: it is cut off, damaged, or of "
+        f"another kind ({got})"
     )
 
 
@@ -145,13 +147,13 @@ def _problem(state):
     model: Any = state.get("model")
     settings: Any = state.get("cfg")
     if not isinstance(model, dict) or not model:
-        return "no tensors, 'model'"
+        return "no tensors ('model')"
     for name, tensor in model.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             return f"a {type(tensor).__name__} for the model's tensor {name!r:.80}"
     for part in ("model", "task"):  # a missing value, ???, is not in the settings
         if not OmegaConf.is_dict(settings) or part not in settings or settings[part] is None:
-            return f"no settings, 'cfg', of the {part}"
+            return f"no settings ('cfg') of the {part}"
     for name, kind in (("extra_state", dict), ("optimizer_history", list)):
         if not isinstance(state.get(name), kind):
             return f"no {kind.__name__} {name!r}"
@@ -159,9 +161,9 @@ def _problem(state):
 
 
 def _adapt_settings(state, overrides):
-    """Settings of a model that fairseq would drop, or not override, without a word."""
+    """Adapt settings of the model that fairseq would silently drop or not override."""
     model: Any = state["cfg"]["model"]
-    for settings in (state.get("args"), model):  # the embeddings' file may be gone
+    for settings in (state.get("args"), model):  # the file of embeddings may no longer exist
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(settings, name, None) is not None:
                 setattr(settings, name, None)

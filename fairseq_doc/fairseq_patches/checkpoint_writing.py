@@ -1,8 +1,9 @@
-"""A checkpoint is whole, and on the disk, before it replaces another.
+"""A checkpoint is complete and on the disk before it replaces another one.
 
-fairseq renames a checkpoint before it is on the disk (a power failure leaves an empty file), copies
-to checkpoint_last.pt in place (a killed run leaves half a file), and on a full disk leaves a
-traceback and a temporary file. Here all go through :func:`fairseq_doc.files.whole_file`.
+fairseq renames a checkpoint before it is on the disk, so a power failure leaves an empty file; it
+copies to checkpoint_last.pt in place, so a killed run leaves half a file; and on a full disk it
+leaves a traceback and a temporary file. Here :func:`fairseq_doc.files.whole_file` writes all of
+them.
 """
 
 import torch
@@ -15,14 +16,14 @@ from fairseq_doc.files import copy_file, whole_file
 
 @replaces(checkpoint_utils, "torch_persistent_save")
 def save_whole(save, obj, filename, async_write=False):
-    """Write a temporary file, which gets its name when it is on the disk."""
+    """Write a temporary file, which is renamed when it is on the disk."""
     if async_write or not PathManager.supports_rename(filename):
         return save(obj, filename, async_write=async_write)
     with whole_file(filename, binary=True) as file:
         try:
             torch.save(obj, file)
         except RuntimeError as error:
-            # torch tried to end its archive, which hides the disk's error or SIGTERM's SystemExit.
+            # torch tried to close its archive, and its error hides the disk's or SIGTERM's.
             first = error.__context__
             if isinstance(first, OSError) or (first and not isinstance(first, Exception)):
                 raise first from None
@@ -31,7 +32,7 @@ def save_whole(save, obj, filename, async_write=False):
 
 @replaces(PathManager, "copy")
 def copy_whole(copy, src_path, dst_path, overwrite=False):
-    """Copy in the same way."""
+    """Copy a checkpoint in the same way."""
     if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
         return copy(src_path, dst_path, overwrite=overwrite)
     copy_file(src_path, dst_path)

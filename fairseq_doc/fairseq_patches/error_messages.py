@@ -1,7 +1,7 @@
-"""A command prints an error that the user can correct, and Ctrl-C, in one line.
+"""Commands report Ctrl-C and errors that the user can correct in one line.
 
 fairseq prints a traceback for every exception. The hook prints ``FairseqDocError`` and the errors
-listed here as one line, in fairseq's commands only: a program that uses this package has its own.
+listed here as one line, but only in fairseq's commands: other programs may have their own hook.
 """
 
 import argparse
@@ -27,35 +27,35 @@ from fairseq_doc.options import with_flags
 _NO_ADAPTIVE_SOFTMAX = (
     "models of this package have no adaptive softmax: give --criterion doc_cross_entropy"
 )
-# {how a message of fairseq begins: what is added to it}
+# {beginning of a message of fairseq: text to add}
 _OF_FAIRSEQ = {
-    "Must specify batch size": "; a language model here needs --batch-size",
+    "Must specify batch size": "; language models of this package need --batch-size",
     "optimizer is required!": " give --optimizer nt_asgd --lr-scheduler nt_asgd, or another of "
     "fairseq's",
     "Could not infer language pair": "; for a language model give --task bptt_language_modeling, "
-    "or draw text from it by fairseq-doc generate",
-    "--replace-unk requires": "; leave it out: fairseq 0.12 keeps no alignment for it",
+    "or sample text from it by fairseq-doc generate",
+    "--replace-unk requires": "; leave it out: fairseq 0.12 does not store the alignment",
     "AdaptiveLoss is not compatible": f"; {_NO_ADAPTIVE_SOFTMAX}",
     "Seed must be between": "",
     "Optimizer does not match": "",
     "Criterion does not match": "",
     "Could not infer task type from": "",
     "Could not infer model type from": "",
-    "Invalid loaded object type": "; expected names and their values in YAML",
+    "Invalid loaded object type": "; expected a YAML mapping of names to values",
     "Model file not found": "",
     "Dataset not found": "",
     "Size of sample": ", or give --max-source-positions and --max-target-positions",
 }
-# {(type, file) of an error without a message, or whose message is {}: what is printed}
+# {(type, file) of an error without a message, or with the message {}: text to print}
 _RAISED_IN = {
-    (KeyError, registry.__file__): "expected a name that is registered with fairseq; got {}",
+    (KeyError, registry.__file__): "expected a name registered with fairseq; got {}",
     (RuntimeError, options.__file__): (
         "expected --arch, such as lstm_doc_lm or lstm_luong_doc; got none"
     ),
     (AssertionError, adaptive_loss.__file__): f"--criterion adaptive_loss: {_NO_ADAPTIVE_SOFTMAX}",
 }
 _OF_YAML = (yaml.YAMLError, HydraException, OmegaConfBaseException, UnicodeDecodeError)
-LONGEST = 500  # characters of a message of fairseq
+LONGEST = 500  # maximal number of characters of fairseq's message
 
 
 def apply() -> None:
@@ -66,7 +66,7 @@ def apply() -> None:
 
 
 def print_usage_errors_in_one_line() -> None:
-    """Install the hook. Exit statuses stay 1, and that of SIGINT after Ctrl-C."""
+    """Install the hook. The exit status stays 1, or that of SIGINT after Ctrl-C."""
     previous = sys.excepthook
 
     def hook(kind, error, traceback):
@@ -107,8 +107,8 @@ def _of_lost_worker(error):
         of_gloo = isinstance(part, RuntimeError) and "gloo/transport" in str(part)
         if of_gloo or isinstance(part, DistNetworkError | DistStoreError):
             return (
-                "another worker ended, or did not start in time, see its output; the same "
-                "command, on every machine, continues from the last checkpoint (got "
+                "another worker ended or did not start in time; see its output. To continue from "
+                "the last checkpoint, run the same command on every machine (got "
                 f"{shown(' '.join(str(part).split()), 200)})"
             )
     return None
@@ -136,6 +136,6 @@ def check_settings_file(argv: Sequence[str]) -> None:
     folders = (given.config_dir, os.path.join(os.path.dirname(registry.__file__), "config"))
     if not any(os.path.isfile(os.path.join(folder, name)) for folder in folders):
         raise FairseqDocError(
-            f"{os.path.join(given.config_dir, name)}: expected a file of settings in YAML, as "
-            "--config-dir and --config-name say; got none"
+            f"{os.path.join(given.config_dir, name)} does not exist: --config-dir and --config-name "
+            "must name a YAML file of settings"
         )

@@ -1,6 +1,7 @@
-"""A setting that fairseq evaluates as Python is a value, and runs no code.
+"""Settings that fairseq evaluates as Python can only be values, and cannot run code.
 
-fairseq passes settings such as ``[(512, 3)] * 20``, a checkpoint's too, to Python's ``eval``.
+fairseq passes settings such as ``[(512, 3)] * 20``, even those of a checkpoint, to Python's
+``eval``.
 """
 
 import ast
@@ -11,7 +12,7 @@ from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
 
-LARGEST = 1_000_000  # elements that a product may have
+LARGEST = 1_000_000  # maximal number of elements in a product
 _OPERATIONS: dict[type, Any] = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
@@ -23,23 +24,23 @@ _OPERATIONS: dict[type, Any] = {
 
 
 def apply() -> None:
-    """Shadow Python's ``eval`` in every loaded module of fairseq."""
+    """Replace Python's ``eval`` in every loaded module of fairseq."""
     for name, module in list(sys.modules.items()):
         if name.startswith("fairseq.") and hasattr(module, "__dict__"):
             vars(module).setdefault("eval", plain_value)
 
 
 def plain_value(text: str) -> object:
-    """The value of an expression of numbers, texts, lists and their sums and products;
-    ``FairseqDocError`` for another one, ``TypeError``, as ``eval``, for no text."""
+    """The value of an expression of numbers, strings, lists and their sums and products. Raises
+    ``FairseqDocError`` for other expressions and, like ``eval``, ``TypeError`` for other types."""
     if not isinstance(text, str):
-        raise TypeError(f"expected a text to evaluate; got a {type(text).__name__}")
+        raise TypeError(f"expected a string to evaluate; got a {type(text).__name__}")
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
         raise FairseqDocError(
-            f"expected a setting of numbers, texts and lists; got {shown(text)}, which is not "
-            "evaluated: settings, which a checkpoint may bring along, must not run code"
+            f"expected a setting of numbers, strings and lists; got {shown(text)}, which is not "
+            "evaluated, since settings may come from a checkpoint and must not run code"
         ) from None
 
 

@@ -1,7 +1,7 @@
-"""A language model that carries its state is not used in a way that silently drops it.
+"""Language models that carry their state are not used where it would silently be dropped.
 
-``fairseq-eval-lm`` without ``--task`` evaluates it from a zero state at every block, which gives a
-higher perplexity; ``fairseq-generate`` and ``fairseq-interactive`` cannot continue its state.
+``fairseq-eval-lm`` without ``--task`` starts every block from a zero state, which gives a higher
+perplexity; ``fairseq-generate`` and ``fairseq-interactive`` cannot carry the state.
 """
 
 import sys
@@ -16,7 +16,7 @@ from fairseq_doc.fairseq_patches.wrapping import replaces
 
 @replaces(checkpoint_utils, "load_model_ensemble_and_task")
 def load_for_its_task(load, filenames, arg_overrides=None, task=None, *args, **kwargs):
-    """The models, the settings of the last one's checkpoint, and the task."""
+    """The models, the settings of the last checkpoint, and the task."""
     models, cfg, task_used = load(filenames, arg_overrides, task, *args, **kwargs)
     carry_state = any(hasattr(getattr(model, "decoder", None), "carried_state") for model in models)
     if carry_state and task is not None:  # None: the checkpoint's own, as for --lm-path
@@ -29,7 +29,7 @@ def load_for_its_task(load, filenames, arg_overrides=None, task=None, *args, **k
             )
         if cfg.task._name == TASK != given:
             raise FairseqDocError(
-                f"{filenames[-1]} was trained by --task {TASK}, which carries the state over the "
-                f"text: give that task, not {given}, which starts every block from a zero state"
+                f"{filenames[-1]} was trained with --task {TASK}, which carries the state over the "
+                f"text: give that task; got {given}, which starts every block from a zero state"
             )
     return models, cfg, task_used

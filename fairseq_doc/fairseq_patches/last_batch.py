@@ -1,7 +1,7 @@
-"""Batches hold every sentence, the last few too.
+"""Batches include every sentence, even the last few.
 
-fairseq silently leaves out up to 7 sentences, the longest, where the last batch is no multiple of
-``--required-batch-size-multiple`` (8). Here they are a batch of their own.
+If the size of the last batch is not a multiple of ``--required-batch-size-multiple`` (8), fairseq
+silently leaves out up to 7 of the longest sentences. Here they form another batch.
 """
 
 import numpy as np
@@ -12,8 +12,10 @@ from fairseq_doc.fairseq_patches.wrapping import replaces
 
 @replaces(data_utils, "batch_by_size")
 def batch_everything(batch_by_size, indices, *args, **kwargs):
-    """fairseq's batches, and one of the sentences that they leave out."""
-    if kwargs.get("fixed_shapes") is not None:  # these are not cut in the order of the indices
+    """fairseq's batches, and one with the sentences that they leave out."""
+    if (
+        kwargs.get("fixed_shapes") is not None
+    ):  # such batches do not follow the order of the indices
         return batch_by_size(indices, *args, **kwargs)
     if not isinstance(indices, np.ndarray):
         indices = np.fromiter(indices, dtype=np.int64)

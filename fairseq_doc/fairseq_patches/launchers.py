@@ -1,9 +1,9 @@
-"""Workers start as their launcher says: torchrun, srun, or one command a worker.
+"""Workers follow their launcher: torchrun, srun, or one command per worker.
 
-fairseq reads torchrun's environment only where it sees several GPUs: on the CPU every process
-trains alone, on everything, into the same folder. For srun it counts GPUs too, and it waits half an
-hour for a missing worker. Here the launcher's environment comes first, and what cannot work is
-refused. Without a launcher a GPU machine stays fairseq's: it starts one process a GPU.
+fairseq reads torchrun's environment only if it sees several GPUs: on the CPU every process trains
+alone, on all data, into the same folder. With srun it also counts GPUs, and it waits half an hour
+for a missing worker. Here the launcher's environment decides, and what cannot work is refused.
+Without a launcher, fairseq still starts one process per GPU.
 """
 
 import functools
@@ -27,8 +27,8 @@ from torch.distributed import distributed_c10d
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.fairseq_patches.wrapping import replaces
 
-TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds that a worker waits for the others to start
-ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": every process trains alone, whoever started it
+TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds for which a worker waits for the others
+ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": every process trains alone, even under a launcher
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
@@ -41,7 +41,8 @@ def prepare_and_call(call_main, cfg, main, **kwargs):
 
 @replaces(fairseq_cli.train, "add_defaults")
 def add_defaults_and_join(add_defaults, cfg):
-    """The first step of a training: fairseq-hydra-train imports this package after call_main."""
+    """Prepare in the first step of a training, since fairseq-hydra-train imports this package only
+    after call_main."""
     add_defaults(cfg)
     settings = cfg.distributed_training
     if settings.distributed_init_method is None and not distributed.is_initialized():
@@ -54,18 +55,19 @@ def add_defaults_and_join(add_defaults, cfg):
 
 @dataclass(frozen=True)
 class Place:
-    """A process among several workers of a launcher."""
+    """The place of a process among the workers of a launcher."""
 
     launcher: str
     rank: int
     workers: int
     local_rank: int
     init_method: str = "env://"
-    per_machine: int | None = None  # workers a machine, where the launcher says it
+    per_machine: int | None = None  # workers per machine, if known from the launcher
 
 
 def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
-    """This process among several, or None; ``port`` is srun's, below 1 by the job's number."""
+    """The place of this process among several, or None. ``port`` is for srun; below 1 it is derived
+    from the number of the job."""
     if environ.get(ALONE) == "none":
         return None
     if all(name in environ for name in TORCHRUN):
@@ -87,7 +89,7 @@ def _place_by_srun(environ, port):
     if workers > 1 and ("[" in nodes or "," in nodes):  # only Slurm's scontrol reads such a list
         listed = subprocess.check_output(["scontrol", "show", "hostnames", nodes], text=True)
         nodes = listed.split()[0]
-    if port <= 0:  # the same for all tasks of a step
+    if port <= 0:  # choose the same port in all tasks of a step
         job = int(environ.get("SLURM_JOB_ID", "0")) + 7 * int(environ.get("SLURM_STEP_ID", "0"))
         port = 10_000 + job % 20_000
     rank, local_rank = int(environ["SLURM_PROCID"]), int(environ.get("SLURM_LOCALID", "0"))
@@ -108,27 +110,27 @@ def command_of(argv: list[str]) -> str:
 
 
 def refuse_copies(argv: list[str]) -> None:
-    """Raise ``FairseqDocError`` if each of torchrun's processes would do all of the work."""
+    """Raise ``FairseqDocError`` if each process of torchrun would do the same work."""
     command = command_of(argv)
     shares = {"--num-shards", "--distributed-world-size"} & {word.split("=")[0] for word in argv}
     copies = command in ("eval-lm", "generate", "interactive") and not shares
     place = place_of(os.environ) if copies else None
     if place is not None and place.launcher == "torchrun":
         raise FairseqDocError(
-            f"fairseq-{command} runs in one process: torchrun started {place.workers}, and each "
-            "would do all of the work; start it without a launcher"
+            f"fairseq-{command} runs in one process, but torchrun started {place.workers}, which "
+            "would all do the same work; start it without a launcher"
         )
 
 
 def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
-    """Set ``cfg.distributed_training`` as the launcher says, and as the CPU needs it."""
+    """Set ``cfg.distributed_training`` for the launcher and for the CPU."""
     settings = cfg.distributed_training
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     if command_of(sys.argv) in ("train", "hydra-train"):
         _check_sixteen_bits(cfg, on_cpu)
     if cfg.common.tpu or settings.pipeline_model_parallel:
         return
-    visible = torch.cuda.device_count()  # what fairseq takes for the number of workers
+    visible = torch.cuda.device_count()  # fairseq's number of workers
     if settings.distributed_init_method in (None, "env://"):
         place = place_of(environ, settings.distributed_port)
         if place is not None:
@@ -138,7 +140,7 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _check_sixteen_bits(cfg, on_cpu):
-    """fairseq's 16-bit optimizers need a GPU or, with fairseq-train's ``--bf16``, a TPU."""
+    """Refuse 16-bit optimizers on a CPU: they need a GPU or, with fairseq-train --bf16, a TPU."""
     common = cfg.common
     if not (common.fp16 or common.bf16):
         return
@@ -152,7 +154,7 @@ def _check_sixteen_bits(cfg, on_cpu):
     if getattr(cfg.model, "matmul_precision", "float32") != "float32":
         raise FairseqDocError(
             f"{name} trains a model in 16 bits: expected --matmul-precision float32; got bfloat16, "
-            "which is for models in float32"
+            "which is for float32 models"
         )
 
 
@@ -160,10 +162,10 @@ def _take_place(settings, place, visible, on_cpu):
     size, one_a_machine = settings.distributed_world_size, place.per_machine == 1
     if size not in (1, visible, place.workers) and not one_a_machine:
         raise FairseqDocError(
-            f"--distributed-world-size: expected {place.workers}, the processes that "
-            f"{place.launcher} started, or no such option; got {size}"
+            f"--distributed-world-size: expected {place.workers}, the number of processes that "
+            f"{place.launcher} started, or nothing; got {size}"
         )
-    if not on_cpu and one_a_machine and visible > 1:  # fairseq starts one process a GPU
+    if not on_cpu and one_a_machine and visible > 1:  # fairseq starts one process per GPU
         settings.distributed_port = int(place.init_method.rpartition(":")[2])
         return
     settings.distributed_init_method = place.init_method
@@ -178,26 +180,26 @@ def _set_for_cpu(settings, visible):
     if settings.distributed_init_method is None:
         if size > 1 and size != visible:
             raise FairseqDocError(
-                f"--distributed-world-size {size} on the CPU: expected one process a worker, got "
-                f"one for all; start them by `torchrun --nproc-per-node {size} $(which "
-                "fairseq-train)` and the options without --distributed-world-size"
+                f"--distributed-world-size {size} on the CPU needs one process per worker; got one "
+                f"for all: start them by `torchrun --nproc-per-node {size} $(which fairseq-train)` "
+                "with the same options, but without --distributed-world-size"
             )
         settings.distributed_world_size = 1  # fairseq's default is the number of GPUs
         return
-    settings.distributed_no_spawn = True  # fairseq would start one process a GPU: none
+    settings.distributed_no_spawn = True  # fairseq would start one process per GPU, so none
     if settings.distributed_backend == "nccl":
         settings.distributed_backend = "gloo"
-    if settings.ddp_backend in ("pytorch_ddp", "c10d"):  # fairseq gives it GPUs
+    if settings.ddp_backend in ("pytorch_ddp", "c10d"):  # fairseq passes GPUs to them
         settings.ddp_backend = "legacy_ddp"
     if command_of(sys.argv) == "validate" and size > 1:
         raise FairseqDocError(
-            "fairseq-validate on the CPU: expected one process, because fairseq gathers its "
-            f"results on GPUs; got {size}"
+            "fairseq-validate on the CPU: expected one process, since fairseq gathers results only "
+            f"on GPUs; got {size}"
         )
 
 
 def rendezvous_timeout() -> timedelta:
-    """How long a worker waits for the others to start."""
+    """The time for which a worker waits for the others to start."""
     seconds = os.environ.get(TIMEOUT, "45")
     if not seconds.isdecimal():
         raise FairseqDocError(f"{TIMEOUT}: expected a number of seconds; got {shown(seconds)}")
@@ -206,8 +208,8 @@ def rendezvous_timeout() -> timedelta:
 
 @replaces(distributed_utils, "distributed_init")
 def join_in_time(distributed_init, cfg):
-    """Wait for the others no longer than the rendezvous timeout. Then the backend's own limit
-    holds, since one worker can save or validate for a long time."""
+    """Wait for the others no longer than the rendezvous timeout. After the start the backend's own
+    limit applies, since one worker can save or validate for a long time."""
     initialize = distributed.init_process_group
     distributed.init_process_group = functools.partial(initialize, timeout=rendezvous_timeout())
     try:
@@ -221,15 +223,15 @@ def join_in_time(distributed_init, cfg):
 
 
 def check_same_training(cfg: Any) -> None:
-    """Raise ``FairseqDocError`` if the workers' settings differ: independent trainings of one
-    launcher, such as a search over seeds, must not become one."""
+    """Raise ``FairseqDocError`` if the workers' settings differ, so that independent trainings
+    started by one launcher, such as a search over seeds, do not become one training."""
     mine = {"common.seed": str(cfg.common.seed), "checkpoint.save_dir": cfg.checkpoint.save_dir}
     for group in ("task", "model", "criterion", "optimizer", "lr_scheduler", "optimization"):
         settings = getattr(cfg, group, None)
         if OmegaConf.is_dict(settings):
             values: Any = OmegaConf.to_container(settings)
             mine |= {f"{group}.{name}": str(value) for name, value in values.items()}
-    mine.pop("task.data", None)  # may be a folder of each machine
+    mine.pop("task.data", None)  # the folder may differ between machines
     everyones: list[dict[str, str]] = [{} for _ in range(distributed.get_world_size())]
     distributed.all_gather_object(everyones, mine)
     for rank, theirs in enumerate(everyones):

@@ -1,11 +1,11 @@
-"""Threads and processes that load batches ahead end with their last batch, and before Python exits.
+"""Threads and processes that prefetch batches end after their last batch and before Python exits.
 
-A training that stops inside an epoch leaves fairseq's loading thread inside torch, which Python's
-exit can abort ("terminate called without an active exception", status 134, in 1 of 14 runs).
+If a training stops within an epoch, fairseq's loading thread is still inside torch, which can abort
+Python's exit ("terminate called without an active exception", status 134, in 1 of 14 runs).
 
-With ``--num-workers`` the thread reads from processes. The garbage collector ends them, but closes
-their queues first and then waits 5 seconds for each; here the thread ends them. The loader of a
-translation's validation, which would reuse them, starts new ones.
+With ``--num-workers`` the thread reads from processes. The garbage collector would end them, but it
+closes their queues first and then waits 5 seconds for each; here the thread ends them. The loader
+that validates translations, which would reuse them, starts new ones.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from fairseq_doc.fairseq_patches.wrapping import replaces
 
 @replaces(iterators.BackgroundConsumer, "run")
 def run_and_end_processes(run, consumer):
-    """A thread's work; then its processes end."""
+    """Run the thread, then end its processes."""
     with contextlib.closing(_batches(consumer._source)) as consumer._source:
         run(consumer)
 
@@ -30,20 +30,20 @@ def _batches(loader):
     batches = iter(loader)
     try:
         yield from batches
-    finally:  # also if nobody asks for the rest
+    finally:  # even if the rest is not read
         if hasattr(batches, "_shutdown_workers"):
             batches._shutdown_workers()
-            if getattr(loader, "_iterator", None) is batches:  # which it would take up again
+            if getattr(loader, "_iterator", None) is batches:  # the loader would reuse it
                 loader._iterator = None
 
 
 @atexit.register
 def end_loading(patience: float = 10) -> None:
-    """End each loading thread after the batch that it loads, within ``patience`` seconds."""
+    """End each loading thread after its current batch, waiting at most ``patience`` seconds."""
     deadline = time.monotonic() + patience
     for thread in threading.enumerate():
         if isinstance(thread, iterators.BackgroundConsumer):
-            thread._max_len = 0  # the next batch it puts is its last
+            thread._max_len = 0  # its next batch is the last one
             while thread.is_alive() and time.monotonic() < deadline:
-                with contextlib.suppress(queue.Empty):  # a full queue would hold it
+                with contextlib.suppress(queue.Empty):  # a full queue would block it
                     thread._queue.get(timeout=0.02)

@@ -1,8 +1,8 @@
-"""``--store-ema`` averages every model right, and its average can be loaded.
+"""``--store-ema`` averages every model correctly, and its average can be loaded.
 
-fairseq decays a tensor with two names, such as a tied output matrix, twice an update, fails for
-integers, and fails to start with a checkpoint that has no average. It never evaluates the average,
-and reads it without the checks of :mod:`checkpoint_reading`.
+fairseq decays a tensor with two names, such as a tied output matrix, twice per update; it fails for
+integer tensors, and for a checkpoint without an average. It never evaluates the average, and reads
+it without the checks of :mod:`checkpoint_reading`.
 """
 
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from fairseq_doc.fairseq_patches.wrapping import replaces
 
 @replaces(EMA, "_step_internal")
 def decay_once(step, ema, new_model, updates=None):
-    """Decay each tensor once, by its first name; copy integers."""
+    """Decay each tensor once, under its first name; copy integers."""
     tensors: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in new_model.state_dict().items():
         if isinstance(tensor, Tensor):
@@ -32,7 +32,7 @@ def decay_once(step, ema, new_model, updates=None):
 
 @replaces(Trainer, "load_checkpoint")
 def load_with_average(load, trainer, *args, **kwargs):
-    """Without an average in the checkpoint, start one at the loaded weights."""
+    """If the checkpoint has no average, start one at the loaded weights."""
     settings = trainer.cfg.ema
     if not settings.store_ema:
         return load(trainer, *args, **kwargs)
@@ -43,7 +43,7 @@ def load_with_average(load, trainer, *args, **kwargs):
         settings.store_ema = True
     if extra_state is None:  # no checkpoint
         return None
-    average = trainer.ema  # fairseq makes it here, a copy of the loaded weights
+    average = trainer.ema  # fairseq creates it here as a copy of the loaded weights
     if "ema" in extra_state:
         average.restore(extra_state["ema"])
         if settings.ema_fp32:
@@ -53,7 +53,8 @@ def load_with_average(load, trainer, *args, **kwargs):
 
 @replaces(checkpoint_utils, "load_ema_from_checkpoint")
 def load_average(load, path):
-    """The state of a checkpoint with the average as its model; ``FairseqDocError`` without one."""
+    """The state of a checkpoint with the average as its model. Raises ``FairseqDocError`` if it has
+    none."""
     state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(path)
     average = state["extra_state"].pop("ema", None)
     if not average:
@@ -61,5 +62,5 @@ def load_average(load, path):
             f"{path} has no moving average: expected a checkpoint of a training with --store-ema"
         )
     state["extra_state"].pop("ema_fp32_params", None)
-    # omegaconf's types cannot be read back from a file.
+    # omegaconf's types could not be read back from a file.
     return {**state, "model": average, "cfg": OmegaConf.to_container(state["cfg"])}

@@ -1,8 +1,8 @@
-"""A resumed training has the batches of the uninterrupted one.
+"""A resumed training has the same batches as an uninterrupted one.
 
-fairseq draws which sentences share a batch at the first epoch, from seed + 1, and keeps that for
-all epochs; a run that is resumed in epoch n draws it again, from seed + n. So it trained on other
-batches, and in mid-epoch read some sentences twice and others not at all.
+fairseq draws the batches in the first epoch, from seed + 1, and keeps them for all epochs; a run
+that is resumed in epoch n draws them again, from seed + n. So it would train on other batches and,
+within an epoch, read some sentences twice and others not at all.
 """
 
 from fairseq.tasks import FairseqTask
@@ -12,7 +12,7 @@ from fairseq_doc.fairseq_patches.wrapping import replaces
 
 @replaces(FairseqTask, "get_batch_iterator")
 def draw_as_at_first(get_batch_iterator, task, dataset, *args, **kwargs):
-    """Batches that are kept for all epochs are those of the first one."""
+    """Use the batches of the first epoch if they are kept for all epochs."""
     kept = task.can_reuse_epoch_itr(dataset) and not (
         kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
     )

@@ -1,4 +1,4 @@
-"""``--sample-break-mode eos`` works with numpy 2, which has no ``numpy.compat`` any more."""
+"""``--sample-break-mode eos`` works with numpy 2, which no longer has ``numpy.compat``."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ from fairseq.data import token_block_dataset
 
 
 def apply() -> None:
-    """Give fairseq's module a numpy with the type that it asks for."""
+    """Give fairseq's module a numpy that has the missing type."""
     if not hasattr(np, "compat"):
         numpy = SimpleNamespace(**vars(np))
         numpy.compat = SimpleNamespace(long=np.int64)

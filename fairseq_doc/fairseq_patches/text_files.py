@@ -1,8 +1,8 @@
-"""Dictionaries, codes of BPE and lines to translate are read as every other text.
+"""Dictionaries, BPE codes and lines to translate are read like all other text.
 
-fairseq keeps a byte order mark as part of the first word, takes an empty dictionary, and prints a
+fairseq keeps a byte order mark as part of the first word, accepts an empty dictionary, and prints a
 traceback for bytes that are not UTF-8; subword-nmt ends the process without naming the file. Here
-the checksum of a dictionary is compared, and an error names the file.
+the checksum of a dictionary is verified, and errors name the file.
 """
 
 import io
@@ -26,7 +26,7 @@ from fairseq_doc.preparation.tokenization import clean, make_segmenter
 
 @replaces(Dictionary, "add_from_file")
 def add_from_text(add_from_file, dictionary, file):
-    """Read a path as text; fairseq takes the lines. ``<unk>`` has one place."""
+    """Read a dictionary as text and pass the lines to fairseq; ``<unk>`` keeps its single index."""
     if not isinstance(file, str | os.PathLike):
         return add_from_file(dictionary, file)
     path = PathManager.get_local_path(os.fspath(file))
@@ -39,22 +39,22 @@ def add_from_text(add_from_file, dictionary, file):
         twice = next((word for word in special if f"'{word}'" in str(error)), None)
         if twice is not None:
             raise FairseqDocError(
-                f"{path}: expected no line for {twice}, which fairseq adds itself: remove it"
+                f"{path} has a line for {twice}, which fairseq adds itself: remove the line"
             ) from None
         raise FairseqDocError(f"{path}: {' '.join(str(error).split())[:300]}") from None
-    # #fairseq:overwrite gives <unk> another place; words outside the dictionary belong there too.
+    # #fairseq:overwrite gives <unk> another index, which unknown words must also get.
     dictionary.unk_index = dictionary.index(dictionary.unk_word)
     if not lines or "" in dictionary:
-        raise FairseqDocError(f"{path}: expected a word and its count a line; got none")
+        raise FairseqDocError(f"{path}: expected a word and its count on each line; got none")
 
 
 @replaces(utils, "load_align_dict")
 def refuse_replacing(load, replace_unk):
-    """fairseq 0.12 gives a hypothesis no alignment, and fails at the first unknown word."""
+    """Refuse --replace-unk: fairseq 0.12 stores no alignment and fails at the first unknown word."""
     if replace_unk is not None:
         raise FairseqDocError(
-            "--replace-unk needs each hypothesis' alignment, which fairseq 0.12 does not keep: "
-            "leave it out; with subwords (fairseq-doc prepare-mt --bpe) no word is unknown"
+            "--replace-unk needs the alignment of each hypothesis, which fairseq 0.12 does not "
+            "store: leave it out; with subwords (fairseq-doc prepare-mt --bpe) no word is unknown"
         )
     return load(replace_unk)
 
@@ -62,12 +62,12 @@ def refuse_replacing(load, replace_unk):
 @replaces(SubwordNMTBPE, "__init__")
 @replaces(SentencepieceBPE, "__init__")
 def make_checked(make, segmenter, cfg):
-    """Preparation's check of the codes or the model comes first."""
+    """Check the codes or the model as preparation does, then create the segmenter."""
     if isinstance(segmenter, SubwordNMTBPE):
         bpe, path = "subword_nmt", cfg.bpe_codes
     else:
         bpe, path = "sentencepiece", cfg.sentencepiece_model
-    if path is not None and "://" not in path:  # fairseq fetches an address
+    if path is not None and "://" not in path:  # fairseq downloads a URL
         make_segmenter(bpe, path)
     make(segmenter, cfg)
 
@@ -81,8 +81,8 @@ def apply() -> None:
 
 
 def read_in_buffers(path: str, size: int) -> Iterator[list[str]]:
-    """The lines of a file (``-``: standard input, as they come), ``size`` at a time; clean, as
-    prepare-mt reads them."""
+    """The lines of a file (``-``: standard input, as they arrive), ``size`` at a time, cleaned as
+    in prepare-mt."""
     lines = map(clean, text_lines(path))
     while buffer := list(itertools.islice(lines, size)):
         yield buffer

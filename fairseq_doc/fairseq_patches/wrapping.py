@@ -1,4 +1,4 @@
-"""How the patches replace a function of fairseq by one that calls it."""
+"""Replacing a function of fairseq by a wrapper that calls it."""
 
 import functools
 from collections.abc import Callable
@@ -8,8 +8,8 @@ _replacements: list[Callable[[], None]] = []
 
 
 def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """After :func:`apply`, ``owner.name(...)`` calls ``wrapper(original, ...)``, the decorated
-    function."""
+    """Decorator of a ``wrapper``: after :func:`apply`, ``owner.name(...)`` calls
+    ``wrapper(original, ...)``."""
 
     def decorate(wrapper):
         def replace():
@@ -28,6 +28,6 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def apply() -> None:
-    """Make the replacements, in the order in which their files were imported."""
+    """Apply the replacements in the order in which their files were imported."""
     for replace in _replacements:
         replace()

@@ -1,4 +1,4 @@
-"""What the language models share: their options and the carried state.
+"""Common parts of the language models: options and the carried state.
 
 Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
 """
@@ -29,36 +29,36 @@ from fairseq_doc.options import check_needs, option
 
 @dataclass
 class LanguageModelConfig(MixtureConfig):
-    """The options of all language models."""
+    """Options of all language models."""
 
-    untie_output: bool = option("give the output a matrix of its own, not the embedding", False)
+    untie_output: bool = option("do not tie the output matrix to the embedding", False)
     decoder_embed_path: Optional[str] = option(
-        "pretrained embeddings to begin with: a header, then word and numbers a line, as wide as "
-        "the embedding; without --untie-output they are the output matrix too"
+        "pretrained embeddings: a header, then one word and its numbers per line, as wide as the "
+        "embedding; without --untie-output they also initialise the output matrix"
     )
     mogrifier_rounds: int = option(
-        "rounds in which each LSTM layer's input and state gate each other before a step "
-        "(Mogrifier; published: 5 and 6); 0: none",
+        "Mogrifier rounds, in which the input and state of each LSTM layer gate each other before a "
+        "step (published: 5 and 6; 0: no Mogrifier)",
         0,
         least=0,
     )
     mogrifier_rank: Optional[int] = option(
-        "rank of the Mogrifier's matrices, each a product of two factors (published: 84 and 48; "
-        "default: full matrices)",
+        "rank of the Mogrifier's matrices, each then a product of two factors (published: 84 and "
+        "48; default: full matrices)",
         least=1,
     )
 
 
 def check_mogrifier(cfg: Any) -> None:
     """Refuse a rank without rounds."""
-    rounds = {"rounds: give --mogrifier-rounds too, such as 5": cfg.mogrifier_rounds}
+    rounds = {"--mogrifier-rounds, such as 5": cfg.mogrifier_rounds}
     check_needs(f"--mogrifier-rank {cfg.mogrifier_rank}", rounds, cfg.mogrifier_rank)
 
 
 def embedding_and_output_matrix(
     cfg: Any, n_words: int, embed_dim: int, initialise: Callable[[Tensor], object]
 ) -> tuple[nn.Parameter, nn.Parameter]:
-    """The embedding (V, D_0) and the output matrix (V, d), the same without ``--untie-output``."""
+    """The embedding (V, D_0) and the output matrix (V, d), tied unless ``--untie-output``."""
     dim = component_dim(cfg, embed_dim, not cfg.untie_output, "or give --untie-output")
     widths = [embed_dim, dim] if cfg.untie_output else [embed_dim]
     matrices = [nn.Parameter(torch.empty(n_words, width)) for width in widths]
@@ -68,8 +68,9 @@ def embedding_and_output_matrix(
 
 
 class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
-    """Embedding (V, D_0), layers with the methods of :class:`AWDLSTM`, mixture. It carries the
-    state, one for training and one for evaluation: ``fairseq-eval-lm`` calls nothing else."""
+    """Embedding (V, D_0), layers with the methods of :class:`AWDLSTM`, and mixture. The decoder
+    itself carries the state (one for training and one for evaluation), since ``fairseq-eval-lm``
+    only calls the model."""
 
     def __init__(
         self, dictionary: Dictionary, embedding: nn.Parameter, lstm: Any, output: MixtureOutput
@@ -77,7 +78,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         super().__init__(dictionary)
         self.embedding, self.lstm, self.output = embedding, lstm, output
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
-        # {window: the state before it}, for this update's windows and the next one.
+        # {window: the state before it}, for the windows of this update and the one after them.
         self._training_states: dict[int, States] = {}
         self.evaluation_states: dict[int, States] = {}
         self._samples_dropout = False
@@ -91,10 +92,10 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         """True in training, and in evaluation with Monte-Carlo dropout."""
         return self.training or self._samples_dropout
 
-    masks_of_each_stream: bool  # whether every stream of a batch has dropout masks of its own
+    masks_of_each_stream: bool  # whether each stream of a batch has its own dropout masks
 
     def sample_dropout(self, on: bool) -> None:
-        """Monte-Carlo dropout: drop in evaluation too, or stop that."""
+        """Turn Monte-Carlo dropout, which is dropout in evaluation, on or off."""
         self._samples_dropout = on
         for module in (self.lstm, self.output):
             module.train(on or self.training)
@@ -108,9 +109,9 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Words (B, T), no padding -> the mixture's parameters (B, T, J d + J + 1), see
         :class:`MixtureOutput`; ``log_weights`` (B, T, J); h^N after dropout (``dropped``) and
-        before it (``undropped``), each (T, B, D_N). Window 0 starts from zeros, window k > 0 from
-        the state after window k - 1, also when repeated. None starts from zeros, and nothing is
-        carried."""
+        before it (``undropped``), each (T, B, D_N). Window 0 starts from zeros, and window k > 0
+        from the state after window k - 1, even if it is repeated. Without ``window`` the state
+        starts from zeros and is not carried."""
         x = self.embedded(src_tokens.t())  # (T, B, D_0)
         before = self._state_before(window, x)
         outputs, undropped, after = self.lstm(x, before)
@@ -131,18 +132,19 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         states = self._states
         before = states.get(window)
         if before is None and states and self.training:
-            # The first window after a resume, or after one that did not fit into memory.
+            # The first window after a resume, or after a window that did not fit into memory.
             before = states[max(states)]
         if before is None or before[0][0].size(1) != batch:
             raise FairseqDocError(
-                f"window {window}: expected the state of {batch} columns after window "
-                f"{window - 1}; got none: resume from a checkpoint of the same run, or start at "
-                "epoch 1 again with its weights by --reset-dataloader"
+                f"the state of {batch} columns after window {window - 1} is missing: resume from a "
+                "checkpoint of the same run, or start again at epoch 1 with its weights by "
+                "--reset-dataloader"
             )
         return before
 
     def _keep(self, window: int, before: States, after: States) -> None:
-        """fairseq may repeat a window: overflow (``--amp``), in evaluation lack of memory."""
+        """Keep both states, since fairseq may repeat a window: after an overflow (``--amp``), or in
+        evaluation if memory runs out."""
         states = self._states
         if window == 0 or not self.training:
             states.clear()
@@ -150,13 +152,13 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         states[window + 1] = [tuple(part.detach() for part in layer) for layer in after]
 
     def begin_update(self, window: int) -> None:
-        """Forget the training states that no window from ``window`` on needs."""
+        """Delete the training states that are not needed from ``window`` on."""
         states = self._training_states
         for earlier in [k for k in states if k < window and k != max(states)]:
             del states[earlier]
 
     def carried_state(self) -> Tensor | None:
-        """The newest training state (B, S): h and c of each layer (an RHN: h) side by side."""
+        """The newest training state (B, S): h and c of each layer (only h in an RHN), concatenated."""
         states = self._training_states
         if not states:
             return None
@@ -172,7 +174,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         }
 
     def reorder_evaluation_state(self, rows: Tensor) -> None:
-        """Continue from rows (B',) of the last window's B streams; they may repeat."""
+        """Continue the streams given by ``rows`` (B',) of the last window; rows may repeat."""
         states = self.evaluation_states
         newest = max(states)
         states[newest] = [
@@ -185,7 +187,7 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
 
     @classmethod
     def with_embeddings(cls, decoder: RecurrentDecoder, cfg: Any) -> Any:
-        """The model, its embedding from ``--decoder-embed-path`` if that is given."""
+        """The model, with embeddings from ``--decoder-embed-path`` if given."""
         if cfg.decoder_embed_path:
             with torch.no_grad():
                 load_embedding_file(decoder.embedding, cfg.decoder_embed_path, decoder.dictionary)

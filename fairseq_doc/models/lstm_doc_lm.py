@@ -30,7 +30,7 @@ def parse_widths(text: str) -> list[int]:
         widths = [0]
     if min(widths) < 1:
         raise FairseqDocError(
-            "--layer-dims: expected positive widths, one a layer, such as 960,960,620; got "
+            "--layer-dims: expected a positive width for each layer, such as 960,960,620; got "
             f"{text!r}"
         )
     return widths
@@ -69,7 +69,7 @@ class LSTMDocDecoder(RecurrentDecoder):
         )
         super().__init__(dictionary, embedding, lstm, output)
         self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
-        # All streams share the masks of DropConnect and of dropped words.
+        # The masks of DropConnect and of word dropout are the same for all streams.
         self.masks_of_each_stream = cfg.weight_dropout == cfg.embed_dropout == 0
 
     def embedded(self, tokens: Tensor) -> Tensor:
@@ -84,25 +84,25 @@ class LSTMDocLanguageModelConfig(LanguageModelConfig):
     decoder_embed_dim: int = option("embedding width D_0", 280, least=1)
     layer_dims: str = option("widths of the LSTM layers, D_1,...,D_N", "960,960,620")
     doc_components: str = option(
-        "components from each layer, i_0,...,i_N, layer 0 the embedding", "0,0,5,15"
+        "number of components from each layer, i_0,...,i_N; layer 0 is the embedding", "0,0,5,15"
     )
     plain_output: bool = option(
-        "one softmax straight from h^N (plain AWD-LSTM): no W_j, activation or dropout of k; D_N = "
+        "a single softmax of h^N (plain AWD-LSTM) without W_j, activation and dropout of k; D_N = "
         "embedding width",
         False,
     )
     init_range: float = option(
-        "embedding and output matrix begin uniformly in [-R, R]; the published .1 is too little for "
-        "mixtures of narrow ones, some of which learn late: .3 at 100 wide",
+        "initialise embedding and output matrix uniformly in [-R, R]; the published 0.1 is too small "
+        "for mixtures of narrow vectors, some of which then learn late: use 0.3 for width 100",
         0.1,
         least=1e-3,
     )
-    embed_dropout: float = rate("dropout of whole words, x_t", 0.1)
+    embed_dropout: float = rate("dropout of whole words x_t", 0.1)
     input_dropout: float = rate("locked dropout of h^0", 0.4)
     hidden_dropout: float = rate("locked dropout of h^1 .. h^(N-1)", 0.225)
     output_dropout: float = rate("locked dropout of h^N", 0.4)
     component_dropout: float = rate("locked dropout of the component vectors k_j", 0.6)
-    weight_dropout: float = rate("DropConnect on the recurrent matrices", 0.5)
+    weight_dropout: float = rate("DropConnect of the recurrent matrices", 0.5)
 
 
 class LSTMDocLanguageModel(MixtureLanguageModel):

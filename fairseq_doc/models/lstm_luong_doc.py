@@ -72,7 +72,7 @@ class LuongEncoder(FairseqEncoder):
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
-        """Reorder ``rows`` alone: the hypotheses of a sentence share its memory."""
+        """Reorder only ``rows``, since all hypotheses of a sentence share its memory."""
         rows = encoder_out["rows"]
         return {**encoder_out, "rows": [rows[index] for index in new_order.tolist()]}
 
@@ -81,7 +81,7 @@ class LuongEncoder(FairseqEncoder):
 
 
 class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
-    """Layers 0 .. N + 1 of its mixture: the embedding, LSTM layers, attentional vector a."""
+    """Decoder whose mixture has the layers 0 .. N + 1: embedding, LSTM layers, attentional vector."""
 
     def __init__(self, cfg: Any, dictionary: Dictionary, embedding: nn.Parameter) -> None:
         super().__init__(dictionary)
@@ -117,13 +117,13 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Target words shifted by one (R, T) -> the mixture's parameters (R, T, J d + J + 1), see
         :class:`MixtureOutput`; ``log_weights`` (R, T, J); ``attn``, [(R, T, S)], zero at padding.
-        An ``incremental_state`` holds the state: then only the last token is read, T is 1, and a
-        score that is not finite raises ``FairseqDocError``."""
+        With an ``incremental_state``, which holds the decoder's state, only the last token is read,
+        T is 1, and a score that is not finite raises ``FairseqDocError``."""
         tokens, words_first = prev_output_tokens, None
         if incremental_state is not None:
             tokens = tokens[:, -1:]
         elif not is_on_cpu(tokens) or tokens[:, 0].eq(self.dictionary.pad()).any():
-            # Padded on the left. On a GPU the test would wait, so every batch is reordered.
+            # Padded on the left. On a GPU testing this would synchronise: every batch is reordered.
             is_word = tokens.ne(self.dictionary.pad())
             words_first = is_word.argsort(dim=1, descending=True, stable=True)
             tokens = tokens.gather(1, words_first)
@@ -133,7 +133,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         if incremental_state is not None:
             self.get_incremental_state(incremental_state, CACHE).state = state
         layers, last = [embedded, *outputs, attentional], len(outputs) + 1
-        for n in (0, last - 1, last):  # what the LSTM has not dropped: embedding, h^N, a
+        for n in (0, last - 1, last):  # not yet dropped by the LSTM: embedding, h^N, a
             if self.components[n] > 0 or n == last:
                 layers[n] = dropout(layers[n], self.dropout, self.training)
         mixture_params, log_weights = self.output([h.transpose(0, 1) for h in layers])
@@ -151,7 +151,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
     def _constants_and_state(
         self, encoder_out: dict[str, Any], incremental_state: dict | None
     ) -> tuple[StepConstants, DecoderState]:
-        """The constants of all steps for the rows, and the state before the next step."""
+        """The constants of all steps for these rows, and the state before the next step."""
         rows, cache = encoder_out["rows"], None
         if incremental_state is not None:
             cache = self.get_incremental_state(incremental_state, CACHE)
@@ -160,7 +160,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             constants = self.lstm.prepare(encoder_out["memory"], encoder_out["padding_mask"])
             cache = DecoderCache(constants, DecoderState(torch.zeros_like(hidden[0]), hidden, cell))
             if incremental_state is not None:
-                # The generator treats a score that is not a number as minus infinity.
+                # Otherwise the generator would treat NaN as minus infinity.
                 for parameter in (self.output.weight, self.output.bias):
                     check_finite(parameter.sum(dtype=torch.float32))
                 self.set_incremental_state(incremental_state, CACHE, cache)
@@ -179,38 +179,38 @@ class LSTMLuongDocConfig(MixtureConfig):
     encoder_embed_dim: int = option("width of source embeddings", 500, least=1)
     decoder_embed_dim: int = option("width of target embeddings", 500, least=1)
     hidden_size: int = option("width D of the LSTM layers and the attentional vector", 500, least=1)
-    layers: int = option("LSTM layers of the decoder, and of the encoder a direction", 2, least=1)
+    layers: int = option("LSTM layers of the decoder and of each encoder direction", 2, least=1)
     dropout: float = rate("dropout of layer outputs, between layers and before the output", 0.3)
-    source_dropout: float = rate("dropout of whole words of the source's embedding", 0.0)
-    target_dropout: float = rate("dropout of whole words of the target's embedding", 0.0)
-    unidirectional_encoder: bool = option("an encoder that reads forward only", False)
+    source_dropout: float = rate("dropout of whole source words in the embedding", 0.0)
+    target_dropout: float = rate("dropout of whole target words in the embedding", 0.0)
+    unidirectional_encoder: bool = option("use an encoder that only reads forward", False)
     mix_directions: bool = option(
-        "after every encoder layer, both directions go on with their sum (parsing); without it "
-        "they do not mix before the memory",
+        "add up both directions after every encoder layer (for parsing) instead of only after the "
+        "last one",
         False,
     )
     no_input_feeding: bool = option(
         "do not feed the attentional vector into the next step's first layer", False
     )
     attention_score: ChoiceEnum(list(SCORES)) = option(  # type: ignore[valid-type]
-        "Luong attention's score of query and memory", "general"
+        "score function of Luong attention", "general"
     )
     doc_components: str = option(
-        "components from each layer, i_0,...: the target embedding, the LSTM layers, the "
+        "number of components from each layer, i_0,...: the target embedding, the LSTM layers, the "
         "attentional vector",
         "0,0,2,2",
     )
     plain_output: bool = option(
-        "one softmax straight from the attentional vector, the base system: no W_j and no "
-        "activation; with --doc-components 0,0,0,1",
+        "a single softmax of the attentional vector (the base system) without W_j and activation; "
+        "with --doc-components 0,0,0,1",
         False,
     )
     component_dim: Optional[int] = option(
-        "width d of the component vectors (default: the layers')", least=1
+        "width d of the component vectors (default: that of the layers)", least=1
     )
     init_range: float = option(
-        "all parameters begin uniformly in [-R, R]; the published .1 is too little for narrow "
-        "layers, which learn to align late or never: .2 at 256 wide, .3 at 128",
+        "initialise all parameters uniformly in [-R, R]; the published 0.1 is too small for narrow "
+        "layers, which then learn to align late or never: use 0.2 for width 256, 0.3 for 128",
         0.1,
         least=1e-3,
     )
@@ -218,10 +218,10 @@ class LSTMLuongDocConfig(MixtureConfig):
         "tie the output matrix to the target embedding", False
     )
     share_all_embeddings: bool = option(
-        "one matrix for source, target and output (needs a joint dictionary)", False
+        "share one matrix for source, target and output (needs a joint dictionary)", False
     )
     encoder_embed_path: Optional[str] = option(
-        "pretrained source embeddings: a header, then word and numbers a line"
+        "pretrained source embeddings: a header, then one word and its numbers per line"
     )
     decoder_embed_path: Optional[str] = option("pretrained target embeddings")
 
@@ -251,17 +251,17 @@ class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
 
 def _check(cfg: Any, source: Dictionary, target: Dictionary) -> None:
     check_ranges(LSTMLuongDocConfig, cfg)
-    two = {
-        "an encoder of two directions, not --unidirectional-encoder": not cfg.unidirectional_encoder
-    }
+    two = {"an encoder without --unidirectional-encoder": not cfg.unidirectional_encoder}
     check_needs("--mix-directions", two, cfg.mix_directions)
     widths = cfg.encoder_embed_dim, cfg.decoder_embed_dim
     paths = cfg.encoder_embed_path, cfg.decoder_embed_path
     needs = {
-        f"one dictionary, not two of {len(source)} and {len(target)} words: preprocess with "
+        f"a joint dictionary; got two, of {len(source)} and {len(target)} words: preprocess with "
         "--joined-dictionary": source.symbols == target.symbols,
-        f"equal --encoder-embed-dim and --decoder-embed-dim, not {widths}": widths[0] == widths[1],
-        f"one file of embeddings, --encoder-embed-path, not {paths}": paths[1] in (None, paths[0]),
+        f"equal --encoder-embed-dim and --decoder-embed-dim; got {widths}": widths[0] == widths[1],
+        f"a single file of embeddings, --encoder-embed-path; got {paths}": (
+            paths[1] in (None, paths[0])
+        ),
     }
     check_needs("--share-all-embeddings", needs, cfg.share_all_embeddings)
 

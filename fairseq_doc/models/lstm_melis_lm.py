@@ -1,6 +1,6 @@
 """``lstm_melis_lm``: the language models of Melis, Dyer and Blunsom (2018), and their presets.
 
-Axes: V vocabulary, E width of the embedding, D of the layers, N layers.
+Axes: V vocabulary, E width of the embedding, D width of the layers, N layers.
 """
 
 import bisect
@@ -35,13 +35,13 @@ from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 
 def normal_by_width_(matrix: Tensor) -> None:
-    """Truncated normal of standard deviation 1 / sqrt(D), for a matrix (V or J, D)."""
+    """Initialise a matrix (V or J, D) by a truncated normal of standard deviation 1 / sqrt(D)."""
     truncated_normal_(matrix, 1 / math.sqrt(matrix.size(1)))
 
 
 class MelisDecoder(RecurrentDecoder):
-    """Initial values as deepmind/lamb's: matrices 1 / sqrt(fan in), W_j and W_pi too, the embedding
-    1 / sqrt(E), the output's biases zero."""
+    """Decoder initialised as in deepmind/lamb: standard deviation 1 / sqrt(fan in) for matrices,
+    including W_j and W_pi, and 1 / sqrt(E) for the embedding; zero for biases of the output."""
 
     masks_of_each_stream = True
 
@@ -93,7 +93,8 @@ class MelisDecoder(RecurrentDecoder):
         return dropout(rows, self.input_dropout, self.dropping)
 
     def _state_before(self, window: int | None, x: Tensor) -> States:
-        """``--state-reset`` is the probability that a training stream restarts from zeros."""
+        """The carried state, in which a training stream is reset with probability
+        ``--state-reset``."""
         state = super()._state_before(window, x)
         if not window or not self.training or self.reset_rate == 0:
             return state
@@ -110,11 +111,11 @@ def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
             decoder = MelisDecoder(sized, dictionary)
         return sum(parameter.numel() for parameter in decoder.parameters())
 
-    largest = math.isqrt(max(1, cfg.num_params))  # one matrix alone is as wide as it is high
+    largest = math.isqrt(max(1, cfg.num_params))  # there is at least one square matrix
     width = bisect.bisect_right(range(1, largest + 1), cfg.num_params, key=parameters)
     if width == 0:
         raise FairseqDocError(
-            f"--num-params: expected at least {parameters(1):,}, which layers of width 1 have with "
+            f"--num-params: expected at least {parameters(1):,}, the size of layers of width 1 with "
             f"{len(dictionary):,} words; got {cfg.num_params:,}"
         )
     return width
@@ -122,26 +123,27 @@ def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
 
 @dataclass
 class LSTMMelisLanguageModelConfig(LanguageModelConfig):
-    """The defaults are the paper's Penn Treebank LSTM of one layer and 10M parameters."""
+    """The defaults are the paper's LSTM of one layer and 10M parameters for Penn Treebank."""
 
     cell: ChoiceEnum(list(CELLS)) = option(  # type: ignore[valid-type]
         "recurrence of every layer", "lstm"
     )
     gates: ChoiceEnum(list(KINDS)) = option(  # type: ignore[valid-type]
-        "input gate of an LSTM, transform gate of an RHN: its own (untied), one minus the forget "
-        "gate (tied), or the smaller of the two (capped)",
+        "input gate of an LSTM or transform gate of an RHN: an independent gate (untied), one minus "
+        "the forget gate (tied), or the smaller of both (capped)",
         "capped",
     )
-    layers: int = option("layers, whose outputs are added", 1, least=1)
-    rhn_depth: int = option("micro-steps of --cell rhn in a step", 5, least=1)
+    layers: int = option("number of layers, whose outputs are added up", 1, least=1)
+    rhn_depth: int = option("micro-steps per step of --cell rhn", 5, least=1)
     hidden_size: int = option("width of the layers, without --num-params", 1194, least=1)
-    num_params: Optional[int] = option("take the largest width with at most as many parameters")
+    num_params: Optional[int] = option("choose the largest width with at most N parameters")
     embedding_ratio: float = option(
-        "width of the embedding over that of the layers, at most 1", 0.2245
+        "ratio of the embedding's width to that of the layers, at most 1", 0.2245
     )
     doc_components: Optional[str] = option(
-        "components from each layer, i_0,...,i_(N+1), layer 0 the embedding, N+1 the sum of the "
-        "layers (default: one softmax straight from the sum, projected to the embedding's width)"
+        "number of components from each layer, i_0,...,i_(N+1); layer 0 is the embedding, layer N+1 "
+        "the sum of the layers (default: a single softmax of the sum, projected to the embedding's "
+        "width)"
     )
     component_dropout: float = rate("dropout of the component vectors k_j", 0.0)
     input_dropout: float = rate("dropout of the embeddings", 0.58)
@@ -149,14 +151,14 @@ class LSTMMelisLanguageModelConfig(LanguageModelConfig):
         "dropout of the inputs of layers 2 to N, with --layers above 1", 0.0
     )
     state_dropout: float = rate(
-        "dropout of the states that the recurrent products read, one mask a window", 0.215
+        "dropout of the states before the recurrent products, one mask per window", 0.215
     )
     recurrent_dropout: float = rate(
-        "dropout inside the cell, one mask a window, instead of --state-dropout", 0.0
+        "dropout inside the cell instead of --state-dropout, one mask per window", 0.0
     )
-    output_dropout: float = rate("dropout of the layers' sum, and of its projection", 0.327)
+    output_dropout: float = rate("dropout of the sum of the layers and of its projection", 0.327)
     state_reset: float = rate(
-        "probability that a stream's carried state is set to zero, a window", 0.01
+        "probability of resetting a stream's carried state to zero before a window", 0.01
     )
 
 
@@ -172,12 +174,12 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
         )
         check_needs("--component-dropout", {"--doc-components": components}, cfg.component_dropout)
         needs = {
-            f"another --cell than {cfg.cell}": cell.takes_recurrent_mask,
-            f"--state-dropout 0, not {cfg.state_dropout}": not cfg.state_dropout,
+            f"a --cell other than {cfg.cell}": cell.takes_recurrent_mask,
+            f"--state-dropout 0; got {cfg.state_dropout}": not cfg.state_dropout,
         }
         check_needs("--recurrent-dropout", needs, cfg.recurrent_dropout)
         check_mogrifier(cfg)
-        is_lstm = {f"--cell lstm, not {cfg.cell}": cell.name == "lstm"}
+        is_lstm = {f"--cell lstm; got {cfg.cell}": cell.name == "lstm"}
         check_needs("--mogrifier-rounds", is_lstm, cfg.mogrifier_rounds)
         if cfg.embedding_ratio <= 0:
             raise FairseqDocError(f"--embedding-ratio must be above 0; got {cfg.embedding_ratio}")
@@ -191,8 +193,8 @@ def _dropouts(**rates: float) -> dict[str, float]:
     return {f"{name}_dropout": rate for name, rate in rates.items()}
 
 
-# Widths, ratios and dropouts of deepmind/lamb's scripts and configurations. The Mogrifiers' widths
-# are the largest within the budget.
+# Widths, ratios and dropouts are those of deepmind/lamb's scripts and configurations. The widths of
+# the Mogrifiers are the largest within the budget.
 PRESETS: dict[str, dict[str, Any]] = {
     "lstm_melis_lm": {},
     "lstm_melis_lm_ptb_10m": {},

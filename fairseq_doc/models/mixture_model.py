@@ -1,4 +1,4 @@
-"""What all models share: options, presets, scores, the loss, loading."""
+"""Common parts of all models: options, presets, scores, the loss, loading."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass
@@ -18,26 +18,25 @@ from fairseq_doc.options import option
 
 @dataclass
 class MixtureConfig(FairseqDataclass):
-    """The options of all models."""
+    """Options of all models."""
 
     doc_activation: ChoiceEnum(list(ACTIVATIONS)) = option(  # type: ignore[valid-type]
         "activation of the component vectors, applied to W_j h^n + b_j", "tanh"
     )
     component_dim: Optional[int] = option(
-        "width d of the component vectors (default: the embedding's)", least=1
+        "width d of the component vectors (default: that of the embedding)", least=1
     )
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = option(  # type: ignore[valid-type]
-        "precision of the large matrix products' factors and results: output matrix, W_j, all "
-        "layers of lstm_melis_lm, a decoder's layers with input feeding, and, in training on a "
-        "CPU, other LSTM layers of a million weights; softmaxes, states and parameters stay "
-        "float32. bfloat16 needs a processor with AVX512_BF16 or AMX, or a GPU; others stay in "
-        "float32, with a warning",
+        "precision of large matrix products: those of the output matrix, W_j, all layers of "
+        "lstm_melis_lm, decoder layers with input feeding and, in training on a CPU, other LSTM "
+        "layers with a million weights; softmaxes, states and parameters stay in float32. bfloat16 "
+        "needs a processor with AVX512_BF16 or AMX, or a GPU; others use float32, with a warning",
         "float32",
     )
 
 
 def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
-    """d: ``--component-dim``, or the default, the only width of a tied output matrix."""
+    """d: ``--component-dim``, or the default, which is the only choice for a tied output matrix."""
     if cfg.component_dim is None:
         return default
     if tied and cfg.component_dim != default:
@@ -49,8 +48,8 @@ def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
 
 
 def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str, Any]]) -> None:
-    """Register a subclass of ``model`` for each preset {name: {field: value}}, its differences from
-    ``config``: ``--arch NAME`` and ``fairseq-hydra-train`` read the same defaults."""
+    """Register a subclass of ``model`` for each preset {name: {field: value}}, with its differences
+    from ``config``, so that ``--arch NAME`` and ``fairseq-hydra-train`` use the same defaults."""
     for name, differences in presets.items():
         fields: list[Any] = []
         for key, value in differences.items():
@@ -63,7 +62,7 @@ def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str,
 
 
 class MixtureDecoder:
-    """Mixin of a fairseq decoder with a mixture; its first base class."""
+    """Mixin for a fairseq decoder with a mixture; must be the first base class."""
 
     output: MixtureOutput
     training: bool
@@ -71,8 +70,8 @@ class MixtureDecoder:
     def get_normalized_probs(
         self, net_output: tuple, log_probs: bool, sample: dict | None = None
     ) -> Tensor:
-        """(B, T, V), in float32 or wider. In evaluation a target's score that is not finite raises
-        ``FairseqDocError``: fairseq's scorer would leave it out."""
+        """Probabilities or log-probabilities (B, T, V), in float32 or wider. In evaluation, a target
+        whose score is not finite raises ``FairseqDocError``; fairseq's scorer would skip it."""
         scores = self.output.log_probs(net_output[0])  # (B, T, V)
         if sample is not None and not self.training:
             check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
@@ -80,7 +79,7 @@ class MixtureDecoder:
 
 
 class MixtureModel:
-    """Mixin of a fairseq model with a :class:`MixtureDecoder`; its first base class."""
+    """Mixin for a fairseq model with a :class:`MixtureDecoder`; must be the first base class."""
 
     decoder: Any
 
@@ -95,24 +94,27 @@ class MixtureModel:
         data_name_or_path: str = ".",
         matmul_precision: str | None = None,
     ) -> Any:
-        """As fairseq's; returns an ``evaluation.hub_interface.PretrainedLanguageModel``, or for an
-        encoder-decoder a ``PretrainedTranslator``. ``checkpoint_file`` may be ``a.pt:b.pt``, an
-        ensemble. ``data_name_or_path`` is the folder of ``fairseq-preprocess``; with a leading dot,
+        """Load a trained model as in fairseq. Returns an
+        ``evaluation.hub_interface.PretrainedLanguageModel`` or, for an encoder-decoder, a
+        ``PretrainedTranslator``. ``checkpoint_file`` may be an ensemble, ``a.pt:b.pt``.
+        ``data_name_or_path`` is the folder of ``fairseq-preprocess``; with a leading dot it is
         relative to ``model_name_or_path``. ``matmul_precision`` is ``float32``, ``bfloat16``, or
-        None: as trained."""
+        None for the precision of the training."""
         fairseq_doc.register()
         return cls.load_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision
         )
 
     def token_nll(self, net_output: tuple, *arguments: Any, **settings: Any) -> Tensor:
-        """-log P(target) in nats; arguments from the target on as in :meth:`MixtureOutput.nll`."""
+        """-log P(target) in nats; ``arguments`` are those of :meth:`MixtureOutput.nll` from the
+        target on."""
         return self.decoder.output.nll(net_output[0], *arguments, **settings)
 
     def load_state_dict(
         self, state_dict: dict[str, Tensor], strict: bool = True, *arguments: Any, **named: Any
     ) -> Any:
-        """If ``strict``, raises ``FairseqDocError`` for another architecture, size or dictionary."""
+        """Load weights. If ``strict``, another architecture, size or dictionary is refused with
+        ``FairseqDocError``."""
         model: Any = super()  # the class after this one, a fairseq model
         if strict:
             check_state_dict(model.state_dict(), state_dict)

@@ -1,4 +1,4 @@
-"""Whether the state dict of a checkpoint fits a model."""
+"""Checks that the state dict of a checkpoint fits a model."""
 
 import zlib
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairseq_doc.errors import FairseqDocError
 
-# A buffer's name, in the module that has ``embedding``.
+# The name of a buffer in the module that has ``embedding``.
 CHECKSUM = "dictionary_checksum"
 
 
@@ -51,14 +51,14 @@ def check_state_dict(expected: Mapping[str, Tensor], state_dict: Mapping[str, Te
         checksum, got = (int(tensors[side + CHECKSUM]) for tensors in (expected, state_dict))
         if checksum != got:
             raise FairseqDocError(
-                f"the checkpoint has another {dictionaries[side]}: as many words as the data's, "
-                f"{len(expected[side + 'embedding'])}, but others or in another order (checksum "
-                f"expected {checksum}, got {got})"
+                f"the checkpoint has another {dictionaries[side]}: its "
+                f"{len(expected[side + 'embedding'])} words, as many as in the data, are other "
+                f"words or in another order (checksum expected {checksum}, got {got})"
             )
 
 
 def _check_ties(expected, state_dict):
-    first_names: dict[int, str] = {}  # by the memory's address
+    first_names: dict[int, str] = {}  # {address in memory: name}
     for name, tensor in expected.items():
         first = first_names.setdefault(tensor.data_ptr(), name)
         tied = first == name or torch.allclose(
@@ -67,5 +67,5 @@ def _check_ties(expected, state_dict):
         if not tied:
             raise FairseqDocError(
                 f"the checkpoint has another architecture: expected {name} tied to {first}, got "
-                "two matrices; give the options of its training (--untie-output; --share-...)"
+                "two matrices; give the options of its training (--untie-output, --share-...)"
             )

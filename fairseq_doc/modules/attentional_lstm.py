@@ -1,4 +1,4 @@
-"""The decoder's LSTM layers and attention, over all steps of a target or one at a time.
+"""The decoder's LSTM layers and attention, over all steps of a target or step by step.
 
 Axes: T target time, B sentences, R rows (hypotheses, equally many of each sentence), S source time,
 N LSTM layers, D width.
@@ -33,7 +33,7 @@ class DecoderState(NamedTuple):
 
 
 class StepConstants(NamedTuple):
-    """The memory, and the weights as a step needs them: the same at every step."""
+    """The memory and the weights in the form that a step needs; they are the same at every step."""
 
     keys: Tensor  # (B, S, D)
     values: Tensor  # (B, S, D)
@@ -49,23 +49,24 @@ class StepConstants(NamedTuple):
 
 
 def select(tensor: Tensor, dim: int, indices: list[int]) -> Tensor:
-    """``tensor.index_select``, or the tensor itself if the indices are all of its own in order."""
+    """``tensor.index_select``, or the tensor itself if it would be unchanged."""
     if indices == list(range(tensor.size(dim))):
         return tensor
     return tensor.index_select(dim, torch.tensor(indices, device=tensor.device))
 
 
 class DecoderCache:
-    """Kept between decoding steps: the constants of all sentences, the state of all rows."""
+    """What is kept between decoding steps: the constants of all sentences and the state of all
+    rows."""
 
     def __init__(self, constants: StepConstants, state: DecoderState) -> None:
         self.state = state
         self._constants = self._selected = constants
-        self._sentences: list[int] | None = None  # of the last selection
+        self._sentences: list[int] | None = None  # the last selection
 
     def constants_of(self, rows: list[int]) -> StepConstants:
-        """The constants for the sentences of the rows. Each sentence comes once if its rows are
-        side by side and all sentences have equally many; else once per row."""
+        """The constants for the sentences of the rows. A sentence occurs once if all sentences have
+        equally many rows, each side by side; otherwise once per row."""
         runs = [(sentence, len(list(run))) for sentence, run in groupby(rows)]
         sentences = rows
         if len({length for _, length in runs}) == 1:
@@ -99,7 +100,7 @@ class AttentionalLSTM(nn.Module):
         self.precision = precision
 
     def prepare(self, memory: Tensor, padding_mask: Tensor) -> StepConstants:
-        """What steps need of a memory (B, S, D) and its padding mask (B, S), true at padding."""
+        """The constants for a memory (B, S, D) and its padding mask (B, S), true at padding."""
         layers = [dict(layer.named_parameters()) for layer in self.layers]
         input_weights: list[Tensor] = [layer["weight_ih_l0"] for layer in layers]
         joint_weights = []
@@ -120,9 +121,10 @@ class AttentionalLSTM(nn.Module):
     def forward(
         self, embedded: Tensor, constants: StepConstants, state: DecoderState
     ) -> tuple[list[Tensor], Tensor, Tensor, DecoderState]:
-        """The outputs h^1 .. h^N after dropout except h^N's, each (T, R, D); a, (T, R, D), before
-        dropout; the attention weights, (T, R, S); the state after the last step. ``embedded``: e,
-        (T, R, embed_dim); R is a multiple of B, and the rows of a sentence are side by side."""
+        """Run over the embedded target e, (T, R, embed_dim), where R is a multiple of B and the rows
+        of a sentence are side by side. Returns h^1 .. h^N, each (T, R, D), after dropout except
+        h^N; a, (T, R, D), before dropout; the attention weights (T, R, S); and the state after the
+        last step."""
         drop = (*embedded.shape[:2], self.width), self.dropout, self.training, embedded
         masks = [dropout_mask(*drop) for _ in self.layers[1:]]
         run = self._run_step_by_step if self.input_feeding else self._run_layer_by_layer
@@ -156,7 +158,7 @@ class AttentionalLSTM(nn.Module):
         return outputs, result.attentional, result.weights, state
 
     def _run_layer_by_layer(self, embedded, constants, state, masks):
-        layer: Any  # mypy does not know what a list of modules holds
+        layer: Any  # mypy does not know the type of a ModuleList's elements
         x, outputs, final_states = embedded, [], []
         first_states = zip(state.hidden.split(1), state.cell.split(1), strict=True)
         for layer, first_state, mask in zip(self.layers, first_states, [*masks, None], strict=True):

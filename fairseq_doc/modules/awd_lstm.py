@@ -10,13 +10,13 @@ from fairseq_doc.modules.dropout import locked_dropout, weight_dropout
 from fairseq_doc.modules.lstm import run_lstm
 from fairseq_doc.modules.mogrifier import MogrifierGates
 
-# h and c of each layer, each (1, B, D_n); an RHN has h alone.
+# h and c of each layer, each (1, B, D_n); an RHN has only h.
 States = list[tuple[Tensor, ...]]
 
 
 class AWDLSTM(nn.Module):
-    """N LSTM layers of their own widths with DropConnect on the recurrent weights: a dropped matrix
-    replaces the parameter for one call only."""
+    """N LSTM layers, each with its own width, with DropConnect of the recurrent weights: for one
+    call, a dropped matrix replaces the parameter."""
 
     def __init__(
         self,

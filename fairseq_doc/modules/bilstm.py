@@ -15,11 +15,12 @@ GATE_CLOSER = -1e4
 
 
 class BidirectionalLSTM(nn.Module):
-    """N LSTM layers forward and N backward; the memory is the sum of their top outputs. Each
-    direction reads the padding first, on whichever side it was, and then the words in its own
-    order. The state must still be zero after the padding, so its input gates are closed: the input
-    gets one more column, 1 at padding, whose weights (not parameters) close the gate. So all
-    sentences run in one dense batch, and the result is that of each sentence alone."""
+    """N forward and N backward LSTM layers; the memory is the sum of their top outputs.
+
+    Each direction reads the padding first, wherever it was, and then the words in its own order. To
+    keep the state at zero during the padding, the input gates are closed there: the input has an
+    additional column, 1 at padding, whose constant weights close the gates. So all sentences run in
+    one dense batch with the same results as each sentence alone."""
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class BidirectionalLSTM(nn.Module):
         layers: int,
         dropout: float = 0.0,  # of each layer's output except the last one's
         bidirectional: bool = True,
-        mix: bool = False,  # the next layer reads the sum of both directions in both
+        mix: bool = False,  # in both directions, layers read the sum of both directions below
         precision: torch.dtype = torch.float32,  # see ``run_lstm``
     ) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class BidirectionalLSTM(nn.Module):
         Returns the memory (B, S, D), zero at padding, and each layer's final h and c, summed over
         the directions, (N, B, D)."""
         mask = padding_mask.t()  # (S, B)
-        # of the positions, (S, B): the padding before the words
+        # orders of the positions, (S, B), with the padding before the words
         forward_order = mask.long().argsort(dim=0, descending=True, stable=True)
         mask = mask.gather(0, forward_order)
         at_padding = None
@@ -75,7 +76,7 @@ class BidirectionalLSTM(nn.Module):
 
 
 def _run_layer(layer, x, at_padding, precision):
-    """The layer's output and final state, with its input gates closed where ``at_padding`` is 1."""
+    """The output and final state of a layer, with input gates closed where ``at_padding`` is 1."""
     if at_padding is None:
         return run_lstm(layer, x, None, precision)
     weight = layer.weight_ih_l0

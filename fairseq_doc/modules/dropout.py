@@ -1,6 +1,6 @@
-"""The dropouts of AWD-LSTM (Merity et al., 2018).
+"""Forms of dropout in AWD-LSTM (Merity et al., 2018).
 
-All divide kept values by 1 - p. Without ``training`` or with p = 0 they return their input.
+All of them divide kept values by 1 - p. Without ``training``, or with p = 0, they return the input.
 """
 
 import math
@@ -13,9 +13,10 @@ _LEVELS = 2**16
 
 
 def keep_mask(shape: Sequence[int], p: float, device: torch.device | str) -> tuple[Tensor, float]:
-    """A boolean mask, true with probability 1 - p (p rounded to a 65,536th), and the inverse of
-    that probability. One random number of 64 bits decides four entries: torch's ``bernoulli_``
-    draws one for each, which on a CPU takes longer than a recurrent matrix's products."""
+    """A boolean mask, true with probability 1 - p (p rounded to a multiple of 1/65,536), and the
+    inverse of that probability. One random number of 64 bits decides four entries, since torch's
+    ``bernoulli_``, which draws one for each entry, takes longer on a CPU than the matrix products
+    of the recurrence."""
     dropped = min(round(p * _LEVELS), _LEVELS - 1)
     count = torch.Size(shape).numel()
     bits = torch.empty(math.ceil(count / 4), dtype=torch.int64, device=device)
@@ -26,7 +27,7 @@ def keep_mask(shape: Sequence[int], p: float, device: torch.device | str) -> tup
 
 
 def dropout_mask(shape: Sequence[int], p: float, training: bool, like: Tensor) -> Tensor | None:
-    """A mask to multiply by, zero or 1 / (1 - p), with the dtype of ``like``; None: no dropout."""
+    """A factor for each entry, zero or 1 / (1 - p), in the dtype of ``like``; None: no dropout."""
     if not training or p == 0:
         return None
     mask, scale = keep_mask(shape, p, like.device)
@@ -35,12 +36,12 @@ def dropout_mask(shape: Sequence[int], p: float, training: bool, like: Tensor) -
 
 def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """A boolean mask as zeros and ones. torch converts bytes seven times as fast as booleans, and
-    multiplies by them in a tenth of the time of ``torch.where``."""
+    multiplying takes a tenth of the time of ``torch.where``."""
     return mask.view(torch.uint8).to(dtype)
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Dropout of each entry by itself."""
+    """Independent dropout of each entry."""
     mask = dropout_mask(x.shape, p, training, x)
     return x if mask is None else x * mask
 
@@ -52,15 +53,15 @@ def locked_dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def embedded_dropout(embedding: Tensor, tokens: Tensor, p: float, training: bool) -> Tensor:
-    """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a dropped word's row
-    is zero at all its positions."""
+    """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: the row of a dropped
+    word is zero at all its positions."""
     rows = torch.nn.functional.embedding(tokens, embedding)  # (*tokens, D)
     mask = dropout_mask((embedding.size(0), 1), p, training, rows)
     return rows if mask is None else rows * mask[tokens]
 
 
 class _WeightDropout(torch.autograd.Function):
-    """weight * mask * scale; keeps one byte per entry for the backward pass."""
+    """weight * mask * scale, which stores only one byte per entry for the backward pass."""
 
     @staticmethod
     def forward(ctx, weight, mask, scale):

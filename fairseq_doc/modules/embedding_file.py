@@ -1,4 +1,4 @@
-"""Embeddings from a text file, and into one."""
+"""Reading and writing embeddings as text files."""
 
 import logging
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from torch import Tensor
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 
-FORM = "a header of two numbers (how many words, how wide) and then a word and its numbers a line"
+FORM = "a header with the number of words and the width, then one word and its numbers per line"
 
 logger = logging.getLogger(__name__)
 
 
 def load_embedding_file(embedding: Tensor, path: str, dictionary: Dictionary) -> None:
-    """Set the rows of ``embedding`` (V, width) in place for the words in a text file, compressed by
-    gzip or not: the header of word2vec and fastText, then a word and its ``width`` numbers a line.
-    ``FairseqDocError`` for a missing file, or one of another form or width."""
+    """Set the rows of ``embedding`` (V, width) in place for the words in a text file, which may be
+    gzipped: the header of word2vec and fastText, then one word and its ``width`` numbers per line.
+    Raises ``FairseqDocError`` for a missing file, another format or another width."""
     lines = text_lines(path)
     header = next(lines, "").split()
     if len(header) != 2 or not all(part.isdecimal() and len(part) < 10 for part in header):
@@ -29,7 +29,7 @@ def load_embedding_file(embedding: Tensor, path: str, dictionary: Dictionary) ->
         where = f"{path}: line {words + 1}"
         if len(numbers) != width:
             raise FairseqDocError(
-                f"{where}: expected {width} numbers a word, as wide as the embedding; got "
+                f"{where}: expected {width} numbers per word, the width of the embedding; got "
                 f"{len(numbers)} for {shown(word)}"
             )
         row = dictionary.indices.get(word)
@@ -37,7 +37,7 @@ def load_embedding_file(embedding: Tensor, path: str, dictionary: Dictionary) ->
             rows[row] = _vector(numbers, where)
     if words != int(header[0]):
         raise FairseqDocError(
-            f"{path}: expected {int(header[0]):,} words, as its header says; got {words:,}"
+            f"{path}: expected {int(header[0]):,} words according to its header; got {words:,}"
         )
     logger.info("%s of %s types found in %s", len(rows), len(dictionary), path)
     for row, vector in rows.items():
@@ -55,8 +55,8 @@ def _vector(numbers: list[str], where: str) -> Tensor:
 
 
 def embedding_lines(embedding: Tensor, dictionary: Dictionary) -> Iterator[str]:
-    """The lines of such a file: every word of the dictionary, with as few digits as give the same
-    float32 again."""
+    """The lines of an embedding file with every word of the dictionary, and as many digits as a
+    float32 needs to be read back exactly."""
     yield f"{len(dictionary)} {embedding.size(1)}"
     rows = embedding.detach().float().cpu().numpy()
     for word, row in zip(dictionary.symbols, rows, strict=True):

@@ -1,5 +1,5 @@
-"""One LSTM layer, run with other weights than its own for one call, or with bfloat16 products;
-initial values of recurrent layers."""
+"""One LSTM layer, run with replaced weights or with bfloat16 products; initialisation of recurrent
+layers."""
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +10,13 @@ from fairseq_doc.ops.recurrence import recurrence
 
 LayerState = tuple[Tensor, ...]  # (h, c), each (1, B, D)
 
-# Weights in a layer from which bfloat16 pays; docs/experiments/speed.md has the measurement.
+# Number of weights from which bfloat16 is faster, as measured in docs/experiments/speed.md.
 LEAST_WEIGHTS = 1_000_000
 
 
 def truncated_normal_(weight: Tensor, deviation: float) -> None:
-    """Fill with normal numbers, drawn again beyond two standard deviations, as in deepmind/lamb.
-    Drawn with 1.3 times the variance, they have ``deviation`` afterwards (1.003 of it)."""
+    """Fill with normal numbers truncated at two standard deviations, as in deepmind/lamb. They are
+    drawn with 1.3 times the variance, so that the result has ``deviation`` (up to 0.3 %)."""
     drawn = 1.3**0.5 * deviation
     nn.init.trunc_normal_(weight, std=drawn, a=-2 * drawn, b=2 * drawn)
 
@@ -24,9 +24,9 @@ def truncated_normal_(weight: Tensor, deviation: float) -> None:
 def run_lstm(
     layer: nn.LSTM, x: Tensor, state: LayerState | None, precision: torch.dtype, **replaced: Tensor
 ) -> tuple[Tensor, LayerState]:
-    """``layer(x, state)`` of one layer and direction; x (T, B, width), state None: zeros.
-    ``replaced`` are weights by their parameters' names, such as ``weight_hh_l0``, used for this
-    call only; the input may then have another width. For ``precision`` see
+    """``layer(x, state)`` for a single layer and direction; x (T, B, width), state None: zeros.
+    ``replaced``, {name of a parameter, such as ``weight_hh_l0``: weight}, are used in place of the
+    parameters for this call; x may then have another width. For ``precision`` see
     :func:`in_lower_precision`."""
     if state is None:
         zeros = x.new_zeros(1, x.size(1), layer.hidden_size)
@@ -51,9 +51,9 @@ def run_lstm(
 
 
 def in_lower_precision(layer: nn.LSTM, x: Tensor, precision: torch.dtype) -> bool:
-    """Whether ``ops/recurrence.py`` runs the layer: on a CPU, since a GPU has cuDNN's loop; not
-    under autocast, which chooses dtypes itself; not in evaluation, where each token would round all
-    weights."""
+    """Whether ``ops/recurrence.py`` runs the layer: only on a CPU, since cuDNN's loop is faster on a
+    GPU; not under autocast, which chooses dtypes itself; not in evaluation, where all weights would
+    be rounded again for each token."""
     return (
         precision != torch.float32
         and layer.training
@@ -66,7 +66,7 @@ def in_lower_precision(layer: nn.LSTM, x: Tensor, precision: torch.dtype) -> boo
 
 def _in_one_buffer(weights):
     """The weights as views of one buffer in cuDNN's order (input, recurrent, biases). Otherwise
-    cuDNN makes such a buffer at every call, with a warning."""
+    cuDNN creates such a buffer in every call, with a warning."""
     buffer = torch.cat([weight.reshape(-1) for weight in weights.values()])
     parts = buffer.split([weight.numel() for weight in weights.values()])
     return {name: part.view(weights[name].shape) for name, part in zip(weights, parts, strict=True)}

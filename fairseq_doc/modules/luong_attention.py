@@ -19,7 +19,7 @@ class LuongAttention(nn.Module):
     - general: score = h^T W_a m_s
     - concat: score = v . tanh(W_a [h ; m_s])
 
-    :meth:`keys` and :meth:`values` depend on the memory m alone, and are computed once a sentence.
+    :meth:`keys` and :meth:`values` depend only on the memory m and are computed once per sentence.
     """
 
     def __init__(self, width: int, score: str = "general") -> None:
@@ -39,7 +39,7 @@ class LuongAttention(nn.Module):
 
     @property
     def query_weight(self) -> Tensor:
-        """The columns of W_c for h, (D, D)."""
+        """The columns of W_c that multiply h, (D, D)."""
         return self.combine.weight.chunk(2, dim=1)[0]
 
     def keys(self, memory: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """The Direct Output Connection: layer outputs -> component vectors and log weights -> P.
 
-It needs torch and nothing of fairseq (docs/output_layer.md).
+This file needs torch but not fairseq (docs/output_layer.md).
 
 Axes: B streams, T time, V vocabulary, N LSTM layers, D_n width of layer n, J components, d width of
-a component's vector.
+a component vector.
 """
 
 import math
@@ -21,13 +21,13 @@ from fairseq_doc.ops.mixture import Mixture, sum_dtype
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
 from fairseq_doc.ops.mixture_nll import fused_mixture_nll, fused_smoothed_mixture_nll
 
-# Functions that pickle finds by their names.
+# Named functions, which pickle can find.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "linear": torch.positive}
 
 
 def parse_components(text: str, n_layers: int) -> list[int]:
-    """``"0,0,5,15"`` -> [0, 0, 5, 15]: i_n, how many components come from layer n = 0..N.
-    ``FairseqDocError`` if they are not N + 1 integers, none negative and one positive."""
+    """``"0,0,5,15"`` -> [0, 0, 5, 15]: the number of components i_n from each layer n = 0..N.
+    Raises ``FairseqDocError`` unless they are N + 1 integers >= 0, at least one of them positive."""
     try:
         counts = [int(part) for part in str(text).split(",")]
     except ValueError:
@@ -42,14 +42,14 @@ def parse_components(text: str, n_layers: int) -> list[int]:
 
 
 class NotFiniteError(FairseqDocError):
-    """A score is infinite or not a number."""
+    """A score is infinite or NaN."""
 
 
 def check_finite(
     scores: Tensor, question: str = "has the training diverged?", *parameters: str
 ) -> None:
-    """Raise ``NotFiniteError``, which ends with the question, unless all scores are finite;
-    ``parameters`` are those that the question names."""
+    """Raise ``NotFiniteError``, whose text ends with ``question``, unless all scores are finite.
+    ``parameters`` are the parameters named in the question."""
     finite = torch.isfinite(scores)
     if not finite.all():
         raise NotFiniteError(
@@ -60,8 +60,8 @@ def check_finite(
 
 
 def at_temperature(log_probs: Tensor, inverse: Tensor | float) -> Tensor:
-    """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T; in float64 on a
-    CPU, but not on GPUs, most of which are slow in it."""
+    """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T. On a CPU it is
+    computed in float64, which would be slow on most GPUs."""
     below_top = log_probs - log_probs.amax(-1, keepdim=True)
     if log_probs.device.type == "cpu":
         below_top = below_top.double()
@@ -69,8 +69,8 @@ def at_temperature(log_probs: Tensor, inverse: Tensor | float) -> Tensor:
 
 
 def near_identity(n_components: int, dim: int, noise: float) -> Tensor:
-    """W_j = I + noise E_j / sqrt(d) of J components, one below the other, (J d, d). The entries of
-    E_j are standard normal, so W_j h differs from h by about ``noise`` times its length."""
+    """W_j = I + noise E_j / sqrt(d) for J components, stacked to (J d, d). The entries of E_j are
+    standard normal, so |W_j h - h| is about ``noise`` |h|."""
     identity = torch.eye(dim).repeat(n_components, 1)
     return identity + torch.randn_like(identity) * (noise / math.sqrt(dim))
 
@@ -78,16 +78,16 @@ def near_identity(n_components: int, dim: int, noise: float) -> Tensor:
 class MixtureOutput(nn.Module):
     """P = sum_j pi_j softmax(W k_j + b), components from any layers (Eq. 7-11).
 
-    ``components = [0, ..., 0, J]`` is a mixture of softmaxes (MoS); a single component has weight
-    one and no W_pi. With ``project`` false the one component is h^N itself: the output of a plain
-    AWD-LSTM (Merity et al., 2018).
+    ``components = [0, ..., 0, J]`` is a mixture of softmaxes (MoS). A single component has the
+    weight one and no W_pi. If ``project`` is false, the single component is h^N itself, as in the
+    output of a plain AWD-LSTM (Merity et al., 2018).
 
-    :meth:`forward` returns one tensor, ``mixture_params`` (..., J d + J + 1): the component
-    vectors, the log weights and a one. fairseq slices and flattens the decoder's first output and
-    nothing else. Its generator divides it by the temperature; the last number is then the
-    temperature's inverse.
+    :meth:`forward` returns a single tensor, ``mixture_params`` (..., J d + J + 1): the component
+    vectors, the log weights and a one. The reason is that fairseq slices and flattens only the
+    first output of a decoder. fairseq's generator divides it by the temperature, so that the last
+    number is then the inverse of the temperature.
 
-    ``FairseqDocError`` if arguments do not fit together or the activation is unknown.
+    Raises ``FairseqDocError`` for inconsistent arguments or an unknown activation.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class MixtureOutput(nn.Module):
         components: Sequence[int],  # i_0, ..., i_N, with J = their sum
         weight: nn.Parameter,  # W, (V, d), which may be tied to the embedding
         activation: str = "tanh",  # or linear: of W_j h^n + b_j
-        dropout: float = 0.0,  # of the k_j
+        dropout: float = 0.0,  # dropout of the k_j
         project: bool = True,  # k_j = activation(W_j h^n + b_j), or k_1 = h^N
         precision: torch.dtype = torch.float32,  # of products with W and W_j: ``matmul_dtype``
-        locked: bool = True,  # one mask of d numbers a stream, for all T and J; or one an entry
+        locked: bool = True,  # one dropout mask (d,) per stream for all T and J; else per entry
     ) -> None:
         super().__init__()
         self.dim = weight.size(1)
@@ -114,9 +114,9 @@ class MixtureOutput(nn.Module):
             raise FairseqDocError(f"the activation must be {expected}; got {activation!r}")
         if not project and (any(components[:-1]) or components[-1] != 1 or widths[-1] != self.dim):
             raise FairseqDocError(
-                "project=False takes the logits from the last layer without a projection: "
-                f"expected components {'0,' * (len(components) - 1)}1 and a last layer {self.dim} "
-                f"wide, as the output matrix; got {','.join(map(str, components))} and "
+                "project=False computes logits from the last layer without a projection: "
+                f"expected components {'0,' * (len(components) - 1)}1 and a last layer of width "
+                f"{self.dim}, as the output matrix; got {','.join(map(str, components))} and "
                 f"{widths[-1]}",
                 "project=False",
                 "components",
@@ -147,20 +147,20 @@ class MixtureOutput(nn.Module):
         noise: float = 0.01,
         **settings: Any,  # dropout and precision, as in the constructor
     ) -> "MixtureOutput":
-        """A mixture that starts as the trained softmax it replaces, softmax(W h^N + b): k_j = W_j
-        h^N with W_j by :func:`near_identity`, and equal weights, W_pi = 0. Without noise the
-        components have equal gradients, and stay equal. ``FairseqDocError`` if arguments do not fit
-        together, or for a noise negative or not finite."""
+        """A mixture that is initialised as the trained softmax it replaces, softmax(W h^N + b):
+        k_j = W_j h^N with W_j from :func:`near_identity`, and equal weights, W_pi = 0. Without noise
+        all components would have equal gradients and remain equal. Raises ``FairseqDocError`` for
+        inconsistent arguments, and for a noise that is negative or not finite."""
         if any(components[:-1]) or widths[-1] != weight.size(1):
             raise FairseqDocError(
-                "a mixture that starts as the softmax it replaces expects components of the last "
-                f"layer alone, and that layer {weight.size(1)} wide, as the output matrix; got "
-                f"components {list(components)} and a width of {widths[-1]}"
+                "a mixture that replaces a softmax expects only components of the last layer, whose "
+                f"width must be that of the output matrix, {weight.size(1)}; got components "
+                f"{list(components)} and a width of {widths[-1]}"
             )
         if bias is not None and bias.shape != weight.shape[:1]:
             raise FairseqDocError(f"expected a bias ({len(weight)},); got {tuple(bias.shape)}")
         if not 0 <= noise < math.inf:
-            raise FairseqDocError(f"the noise must be a number from 0 on; got {noise}")
+            raise FairseqDocError(f"the noise must be at least 0 and finite; got {noise}")
         output = cls(widths, components, weight, activation="linear", **settings)
         output.to(weight)  # device and dtype
         (projection,) = output.projections.values()
@@ -174,13 +174,14 @@ class MixtureOutput(nn.Module):
         return output
 
     def forward(self, layer_outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """[h^0, ..., h^N] after dropout, each (B, T, D_n) (``FairseqDocError`` if not) ->
-        ``mixture_params`` (B, T, J d + J + 1), and log pi, (B, T, J), float32 or wider."""
+        """[h^0, ..., h^N] after dropout, each (B, T, D_n) -> ``mixture_params``
+        (B, T, J d + J + 1), and log pi, (B, T, J), in float32 or wider. Raises ``FairseqDocError``
+        for other shapes."""
         self._check_layer_outputs(layer_outputs)
         last = layer_outputs[-1].contiguous()
         batch, time = last.shape[:2]
         vectors = []  # each (B, T, i_n d)
-        projection: Any  # mypy does not know what a dictionary of modules holds
+        projection: Any  # mypy does not know the type of a ModuleDict's values
         if self.projections:
             rate = self.dropout if self.locked else 0.0
             mask = dropout_mask((batch, 1, 1, self.dim), rate, self.training, last)
@@ -228,7 +229,7 @@ class MixtureOutput(nn.Module):
         reduction: str = "sum",
         gradient_sampling: float = 0.0,
     ) -> Tensor:
-        """-log P(target), natural logarithm; target (B, T); other arguments as in
+        """-log P(target) in nats; target (B, T); other arguments as in
         :func:`fairseq_doc.ops.mixture_nll.fused_mixture_nll`."""
         return fused_mixture_nll(
             self.unpack(mixture_params),
@@ -242,7 +243,7 @@ class MixtureOutput(nn.Module):
     def smoothed_nll(
         self, mixture_params: Tensor, target: Tensor, smoothing: float, ignore_index: int = -100
     ) -> tuple[Tensor, Tensor]:
-        """Cross entropy against smoothed labels and NLL, sums; target (B, T); see
+        """Sums of the cross entropy against smoothed labels and of the NLL; target (B, T); see
         :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`."""
         mixture, target = self.unpack(mixture_params), target.flatten()
         return fused_smoothed_mixture_nll(

@@ -1,6 +1,6 @@
 """The Mogrifier's gates of an LSTM layer (Melis, Kocisky and Blunsom, 2020).
 
-Axes: T time, B streams, E width of the layer's input, D of the layer, k rank.
+Axes: T time, B streams, E width of the layer's input, D width of the layer, k rank.
 """
 
 from typing import Any
@@ -14,10 +14,11 @@ from fairseq_doc.ops.mogrifier import Round, mogrifier
 
 
 class MogrifierGate(nn.Module):
-    """The matrix and the bias of one round, which gates ``gated`` numbers by ``source`` numbers.
-    Initial values as in deepmind/lamb: a full matrix (rank None) has the standard deviation
-    source^(-1/2). Two factors are drawn so that their product has it too, and then truncated at two
-    standard deviations. The bias is zero."""
+    """The matrix and bias of one round, in which ``source`` numbers gate ``gated`` numbers.
+
+    They are initialised as in deepmind/lamb: a full matrix (rank None) has the standard deviation
+    source^(-1/2). Two factors are drawn such that their product has the same deviation, and are
+    truncated at two standard deviations. The bias is zero."""
 
     def __init__(self, gated: int, source: int, rank: int | None) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class MogrifierGate(nn.Module):
 
 
 class MogrifierGates(nn.Module):
-    """The gates of one layer: odd rounds gate its input (E = ``below``), even ones its state."""
+    """The gates of one layer. Odd rounds gate its input (E = ``below``), even rounds its state."""
 
     def __init__(self, below: int, width: int, rounds: int, rank: int | None) -> None:
         super().__init__()
@@ -55,7 +56,7 @@ class MogrifierGates(nn.Module):
         precision: torch.dtype,
         **replaced: Tensor,
     ) -> tuple[Tensor, LayerState]:
-        """As :func:`fairseq_doc.modules.lstm.run_lstm`, but gated."""
+        """Run the layer as :func:`fairseq_doc.modules.lstm.run_lstm` does, with these gates."""
         w = {**dict(layer.named_parameters()), **replaced}
         weights = w["weight_ih_l0"], w["weight_hh_l0"], w["bias_ih_l0"] + w["bias_hh_l0"]
         narrow = in_lower_precision(layer, x, precision)

@@ -1,11 +1,11 @@
 """Recurrent layers of equal width whose outputs are added up (Melis et al., 2018).
 
-Axes: T time, B streams, E width of the embedding, D of the layers, F of the output, N layers.
+Axes: T time, B streams, N layers; widths: E of the embedding, D of the layers, F of the output.
 
     layer 1 reads the embedding, layer n the output of layer n - 1
     h = h^1 + ... + h^N,    output = P h if a single softmax reads it and E is not D, else h
 
-P is a matrix without bias or activation. Components read h itself: their W_j project it.
+P is a matrix without bias or activation. Components read h itself, which their W_j project.
 """
 
 import math
@@ -28,10 +28,10 @@ Masks = tuple[Tensor | None, Tensor | None]  # of the state and of g, each (B, D
 
 
 class RecurrentLayer(nn.Module):
-    """One layer; ``depth`` is the number of an RHN's micro-steps, 1 for other cells. By
-    :func:`truncated_normal_` the weights have the standard deviation 1 / sqrt(fan in), and an
-    LSTM's biases 1 / sqrt(D). ``rounds`` of a Mogrifier, of factors of ``rank`` or of full
-    matrices, are for an LSTM."""
+    """One layer. ``depth`` is the number of micro-steps of an RHN, and 1 for other cells.
+    :func:`truncated_normal_` initialises the weights with the standard deviation 1 / sqrt(fan in),
+    and the biases of an LSTM with 1 / sqrt(D). An LSTM may have ``rounds`` of a Mogrifier, with full
+    matrices or with factors of ``rank``."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class RecurrentLayer(nn.Module):
     def forward(
         self, x: Tensor, state: LayerState, masks: Masks, precision: torch.dtype
     ) -> tuple[Tensor, LayerState]:
-        """x (T, B, below), a state, each part (1, B, D), and masks -> the output (T, B, D) and the
-        state after it."""
+        """x (T, B, below), a state with parts (1, B, D), and masks -> the output (T, B, D) and the
+        state after the last step."""
         hidden, cell_state = state[0][0], (state[1][0] if len(state) > 1 else None)
         if self.mogrifier is not None:
             rounds, dtype = self.mogrifier.parameters_of_rounds, matmul_dtype(x, precision)
@@ -93,10 +93,10 @@ class RecurrentStack(nn.Module):
         mogrifier_rounds: int = 0,  # of an LSTM, see ``ops/mogrifier.py``; 0: plain layers
         mogrifier_rank: int | None = None,  # of the gates' matrices; None: full matrices
         read: Collection[int] = (),  # layers, from 1, that the mixture reads; dropped as h is
-        intra_layer: float = 0.0,  # dropout of the inputs of layers 2 to N, each entry on its own
-        state: float = 0.0,  # of the state that recurrent products read, a mask a stream and window
-        recurrent: float = 0.0,  # of g in the cell (Semeniuta et al., 2016), masks as for state
-        output: float = 0.0,  # of h and the output, each entry on its own
+        intra_layer: float = 0.0,  # dropout of the inputs of layers 2 to N, entry by entry
+        state: float = 0.0,  # dropout of the state in recurrent products, a mask per stream, window
+        recurrent: float = 0.0,  # dropout of g in the cell (Semeniuta et al., 2016), same masks
+        output: float = 0.0,  # dropout of h and the output, entry by entry
         precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
@@ -119,8 +119,9 @@ class RecurrentStack(nn.Module):
         return [tuple(like.new_zeros(shape) for _ in range(self.parts)) for _ in self.layers]
 
     def forward(self, x: Tensor, state: States) -> tuple[list[Tensor], Tensor, States]:
-        """x are the embedded words after dropout, (T, B, E). Returns [h^1, ..., h^N, output], the
-        last (T, B, F) after dropout; the output before it; the state after the last step."""
+        """x: the embedded words after dropout, (T, B, E). Returns [h^1, ..., h^N, output], where the
+        output (T, B, F) is after dropout; the output before dropout; and the state after the last
+        step."""
         outputs: list[Tensor] = []
         new_state = []
         total: Any = 0.0

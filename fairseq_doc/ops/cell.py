@@ -9,14 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-# Numbers of z in a block of factors: 1 MiB of float32, which stays in a core's cache.
+# Entries of z in a block of factors: 1 MiB of float32, which stays in a core's cache.
 BLOCK_NUMBERS = 2**18
 
 CellState = tuple[Tensor, Tensor | None]  # h and c, (R, D); None for a cell without c
 
 
 class Memory(NamedTuple):
-    """What the steps write and their gradients read."""
+    """Tensors that the steps write and their gradients read."""
 
     gates: Tensor  # z after its activations, (S, R, G D)
     states: Tensor  # c, or h of a cell without c, (S + 1, R, D); row 0 is the first state
@@ -25,19 +25,22 @@ class Memory(NamedTuple):
 
 
 class Cell(ABC):
-    """A new cell is a subclass, and an entry of ``CELLS`` in ``ops/recurrence.py``."""
+    """A cell of a recurrence. A new cell is a subclass and an entry of ``CELLS`` in
+    ``ops/recurrence.py``."""
 
-    # Classes: ``steps(cell, memory).step(k, product, added)`` writes h_k to the memory and gives it.
+    # ``steps(cell, memory).step(k, product, added)`` writes h_k to the memory and returns it.
     steps: ClassVar[Any]
     gradients: ClassVar[type["CellGradients"]]  # of these steps
     name: str  # its key in ``CELLS``
-    gates: str  # one of ``KINDS`` in ``ops/gated_cell.py``; no effect on a cell without them
-    has_cell_state = True  # c as well as h; without c, h itself is the sum over the steps
+    gates: str  # one of ``KINDS`` in ``ops/gated_cell.py``; no effect on a cell without gates
+    has_cell_state = True  # the state is h and c; without c, h itself is the sum over the steps
     has_biases = True
-    takes_recurrent_mask = True  # whether dropout can be applied to a g
-    parts: int  # how many vectors of width D z has
-    matmul_parts: int  # of z that a product gives: the input's the first, the state's the last
-    forget_part: int  # which part of a product keeps the state; its bias starts at one
+    takes_recurrent_mask = True  # whether the cell has a g, to which dropout can be applied
+    parts: int  # number of vectors of width D in z
+    matmul_parts: (
+        int  # parts of z in a product: the first for the input's, the last for the state's
+    )
+    forget_part: int  # the part of a product that keeps the state; its bias is initialised to one
 
     def __init__(self, gates: str = "untied") -> None:
         self.gates = gates
@@ -54,14 +57,13 @@ class Cell(ABC):
     def plain_step(
         self, added: Tensor, product: Tensor, state: CellState, mask: Tensor | None
     ) -> CellState:
-        """h and c after a step, from u_t or b_l, the product with h (both in the weights' order),
-        the state, g's mask."""
+        """h and c after a step, from u_t or b_l (``added``) and the product with h, both in the
+        order of the weights, the state and the mask of g."""
 
 
 class CellGradients(ABC):
-    """The gradients of z and c, from the last step to the first. Factors of a step's gradients that
-    do not depend on later steps are computed for a block of steps at once, which stays in the
-    cache."""
+    """The gradients of z and c, from the last step to the first. Factors that do not depend on later
+    steps are computed for a block of steps at once, which stays in the cache."""
 
     def __init__(self, cell: Cell, memory: Memory, d_cell: Tensor | None) -> None:
         self.kind, self.memory = cell.gates, memory
@@ -72,15 +74,15 @@ class CellGradients(ABC):
 
     @abstractmethod
     def step(self, k: int, d_hidden: Tensor) -> Tensor:
-        """d z_k, (R, G D), from the whole d h_k, (R, D). Without c, d h_k becomes the
-        part of d h_{k-1} that goes through the sum."""
+        """d z_k, (R, G D), from the complete d h_k, (R, D). In a cell without c, d h_k is replaced
+        by the part of d h_{k-1} that goes through the sum."""
 
     @abstractmethod
     def _compute_factors(self, block: slice) -> None:
-        """Write the factors of the block's steps to their rows of d z."""
+        """Write the factors of a block of steps to their rows of d z."""
 
     def _place(self, k: int) -> int:
-        """The place of step k in its block; computes the block's factors if it is a new one."""
+        """The place of step k in its block; computes the factors of a new block."""
         while k < self._first:
             block = slice(max(0, self._first - self._length), self._first)
             self._compute_factors(block)

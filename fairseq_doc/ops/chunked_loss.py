@@ -23,8 +23,8 @@ from fairseq_doc.ops.mixture_chunks import (
 )
 from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
-# A posterior below this is set to zero: its products would be denormal numbers, with which a CPU
-# computes thirty times more slowly.
+# Posteriors below this are set to zero: their products would be denormal numbers, on which a CPU is
+# thirty times slower.
 NEGLIGIBLE = {dtype: torch.finfo(dtype).tiny ** 0.5 for dtype in (torch.float32, torch.float64)}
 
 
@@ -40,7 +40,7 @@ class LossSettings:
     sampling: float = 0.0  # tau
 
     def labels(self, vocabulary: int) -> tuple[float, float]:
-        """Smoothed labels: u, that of every word, and a, which the target's has in addition."""
+        """Smoothed labels: u for every word, and a, which is added for the target."""
         of_word = self.smoothing / max(1, vocabulary - 1)
         return of_word, 1 - self.smoothing - of_word
 
@@ -61,15 +61,15 @@ class LossInputs(NamedTuple):
     target: Tensor  # (N,)
     settings: LossSettings
     wanted: Wanted = Wanted()
-    draw: Tensor | None = None  # (N, J), the u of sampled gradients; None: exact ones
-    token_scale: Tensor | None = None  # (N,), of each token's loss in the gradients; None: one
+    draw: Tensor | None = None  # (N, J), u of sampled gradients; None: exact gradients
+    token_scale: Tensor | None = None  # (N,), factor of each token's loss in gradients; None: one
 
 
-# nll, (N,), zero where ignored; the smoothing loss s, where the whole loss is a * sum(nll) + s;
-# the gradients of components, log weights, weight and bias, None where not wanted.
+# nll, (N,), zero where ignored; s in the smoothed loss a * sum(nll) + s; the gradients of
+# components, log weights, weight and bias, None where not wanted.
 Losses = tuple[Tensor, Tensor, tuple[Tensor | None, ...]]
 
-Tokens = slice | Tensor  # which of the N tokens are in a chunk: a range or indices
+Tokens = slice | Tensor  # the tokens in a chunk: a range or indices
 
 
 class _Chunk(NamedTuple):
@@ -99,7 +99,7 @@ class ChunkedLoss:
         self.weight = mixture.weight.to(self.dtype)
         self.bias = None if mixture.bias is None else mixture.bias.to(self.dtype)
         if self.bias is not None and self.dtype != self.sum_dtype:
-            # With the bias as its last argument torch writes a 16-bit result twice.
+            # torch writes a 16-bit result twice if it also adds the bias.
             self.components = with_column(self.components, 1)
             self.weight, self.bias = with_column(self.weight, self.bias), None
         self.label_of_word, self.label_of_target = settings.labels(len(self.weight))  # u and a
@@ -120,7 +120,7 @@ class ChunkedLoss:
         self.chunks = [slice(start, start + self.chunk) for start in range(0, n, self.chunk)]
         self.new = self.weight.new_empty  # memory with a row per token
         counted = target.ne(self.settings.ignore_index)
-        if not is_on_cpu(target):  # the ignored tokens take part, and get zeros
+        if not is_on_cpu(target):  # ignored tokens take part, with zeros
             self.ignored = counted.logical_not().unsqueeze(1)  # (N, 1)
             self.target = target.where(counted, 0)
         elif not counted.all():
@@ -139,7 +139,7 @@ class ChunkedLoss:
         if self.wanted.log_weights:
             self.d_log_weights = self.new(n, j, dtype=dtype)
         height = d * self.wanted.weight + self.wanted.bias
-        if height:  # dW^T, then db, as wanted
+        if height:  # dW^T, then db, where wanted
             self.transposed = self.weight.new_zeros(height, len(self.weight), dtype=dtype)
 
     def run(self) -> Losses:
@@ -148,7 +148,7 @@ class ChunkedLoss:
             self.nll[tokens] = chunk.nll
             if any(self.wanted):
                 self._backward(chunk)
-            del chunk  # its logits, before the next one's
+            del chunk  # frees its logits before those of the next chunk
         if self.kept is not None:
             self._add_kept(self.kept)
         if self.ignored is not None:
@@ -195,8 +195,8 @@ class ChunkedLoss:
         return posterior, nll
 
     def _logits(self, components: Tensor) -> Tensor:
-        """Logits (R, V) of components (R, d) in memory that all chunks share. oneDNN's float32
-        product returns memory of its own; the shared one, never touched, then costs nothing."""
+        """Logits (R, V) of components (R, d), in memory that all chunks share. oneDNN's float32
+        product returns new memory instead; the shared memory, never touched, then costs nothing."""
         if self.memory is None:
             self.memory = self.weight.new_empty(len(components), len(self.weight))
         return matmul(components, self.weight, self.bias, self.memory[: len(components)])
@@ -210,7 +210,7 @@ class ChunkedLoss:
         if self.d_components is None and self.transposed is None:
             return
         if chunk.g is not None:
-            factor = torch.ones_like(factor)  # the rows have it already
+            factor = torch.ones_like(factor)  # the rows already include the factor
         if self.draw is None:
             self._add_chunk(chunk, factor)
         else:
@@ -227,8 +227,8 @@ class ChunkedLoss:
     def _keep_rows(
         self, chunk: _Chunk, draw: Tensor, posterior: Tensor, scale: Tensor | float
     ) -> None:
-        """Collect the chunk's rows that sampling keeps, and multiply the collected rows whenever
-        their buffer is full. draw: u, (N, J); posterior: r, (c, J); scale: of the loss, (c, 1)."""
+        """Collect the rows of the chunk that sampling keeps, and multiply them when their buffer is
+        full. draw: u, (N, J); posterior: r, (c, J); scale: factor of the loss, (c, 1)."""
         tau = self.settings.sampling
         places = torch.arange(draw.numel()).view_as(draw)[chunk.tokens].view(-1)
         left = (draw[chunk.tokens] * tau < posterior).view(-1).nonzero().squeeze(1)
@@ -266,22 +266,20 @@ class ChunkedLoss:
         if self.wanted.bias:
             left.append(factor.t())
         if self.transposed is not None:
-            # (d + 1, R), dense: in 16 bits its transpose takes a fifth more time
+            # (d + 1, R), dense: a transposed 16-bit matrix would take a fifth more time
             add_matmul_(self.transposed, torch.cat(left).to(self.dtype), rows.t())
         return d_k
 
     def _smooth(
         self, tokens: Tokens, components: Tensor, rows: Tensor, row_target: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """r_j (c, J), the NLL (c,) and g_j (c, J) of the logits (c J, V), which become dL/dl in
-        blocks of tokens, rounded at the end. Adds to the smoothing loss."""
+        """r_j (c, J), the NLL (c,) and g_j (c, J) of logits (c J, V), which are replaced by dL/dl in
+        blocks of tokens and rounded once. Adds to the smoothing loss."""
         j, vocabulary = self.n_components, rows.size(1)
         of_tokens = torch.arange(len(self.target), device=rows.device)[tokens]
         size, on_cpu = len(of_tokens), rows.device.type == "cpu"
         if on_cpu:
-            size = tokens_per_block(
-                2 * j, vocabulary
-            )  # a softmax and a number for each of its words
+            size = tokens_per_block(2 * j, vocabulary)  # softmaxes and as much working memory
         height = min(size * j, len(rows))
         scratch = rows.new_empty(1 + on_cpu, height, vocabulary, dtype=self.sum_dtype)
         results = []
@@ -305,8 +303,8 @@ class ChunkedLoss:
         posterior: Tensor,
         numbers: Tensor | None = None,
     ) -> Tensor:
-        """g, (c, J). The softmaxes become dL/dl but for the target's own term; ``numbers``, as many
-        as they have, is memory to compute in."""
+        """g, (c, J). The softmaxes are replaced by dL/dl without the target's own term; ``numbers``
+        is working memory of the same size."""
         by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
         pi = self.log_weights[tokens].exp().unsqueeze(2)  # (c, J, 1)
         target = self.label_of_target * posterior.unsqueeze(2)  # (c, J, 1): a r_j

@@ -1,4 +1,4 @@
-"""One step of a gated recurrence and its gradients: what the LSTM and the RHN share.
+"""One step of a gated recurrence and its gradients: the common part of LSTM and RHN.
 
 Axes: T steps, R rows, D width. z_t are the gates before their activations.
 
@@ -10,7 +10,7 @@ recurrent highway network (Zilly et al., 2017), where i is its transform gate an
 The parts of z_t are in the order i, f, g, o. Recurrent dropout (Semeniuta et al., 2016) multiplies
 g by a mask.
 
-With d x for dL/dx, and d i' either given to i or, negative, to f:
+With d x for dL/dx, where d i' goes to i or, with a negative sign, to f:
 
     d c_t     = d h_t o (1 - tanh(c_t)^2) + d c_{t+1} f_{t+1}
     d x_{t-1} = d x_t f
@@ -29,7 +29,7 @@ KINDS = ("untied", "tied", "capped")
 
 
 def n_gates(kind: str) -> int:
-    """How many parts z_t has without o."""
+    """The number of parts of z_t without o."""
     return 2 if kind == "tied" else 3
 
 
@@ -57,10 +57,10 @@ def lstm_cell(
 
 
 class GatedSteps:
-    """The steps of an LSTM or an RHN in given memory, from the first to the last."""
+    """The steps of an LSTM or RHN, from the first to the last, in given memory."""
 
     def __init__(self, cell: Cell, memory: Memory) -> None:
-        # The views of all steps at once: made one by one they cost as much as the arithmetic.
+        # All views are made at once: one by one, they would cost as much as the arithmetic.
         gates, states, hiddens, self._mask = memory
         width, first, self._kind = states.size(2), n_gates(cell.gates) - 1, cell.gates
         by_gate = [part.unbind(0) for part in gates.split(width, dim=2)]
@@ -92,7 +92,7 @@ class GatedSteps:
 
 
 class GatedGradients(CellGradients):
-    """Gradients of :class:`GatedSteps`: each d z is a factor times d x, d z_o one times d h."""
+    """Gradients of :class:`GatedSteps`: each d z is a factor times d x; d z_o a factor times d h."""
 
     def __init__(self, cell: Cell, memory: Memory, d_cell: Tensor | None) -> None:
         super().__init__(cell, memory, d_cell)
@@ -142,7 +142,7 @@ class GatedGradients(CellGradients):
 
 
 class GatedCell(Cell):
-    """What the LSTM and the RHN share."""
+    """Common base of LSTM and RHN."""
 
     steps, gradients = GatedSteps, GatedGradients
 

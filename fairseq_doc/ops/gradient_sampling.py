@@ -10,11 +10,11 @@ With a threshold tau > 0 and u_j uniform in (0, 1], the factor r_j is replaced b
     E f_j   = r_j
     var f_j = r_j (tau - r_j)   where r_j < tau,   else 0
 
-so these gradients are unbiased for every tau; a filter that drops small gradients, as
-cut-cross-entropy's, is biased. The loss and the gradient -r_j of log pi_j stay exact.
+so these gradients are unbiased for every tau, unlike those of a filter that drops small gradients,
+as in cut-cross-entropy. The loss and the gradient -r_j of log pi_j stay exact.
 
 u is drawn at once for all tokens and components, so it does not depend on the chunks. It comes from
-torch's global generator, which fairseq seeds anew for every update.
+torch's global generator, which fairseq seeds again for every update.
 """
 
 import functools
@@ -41,8 +41,8 @@ def check_gradient_sampling(threshold: float) -> None:
 
 
 def threshold_on(tensor: Tensor, threshold: float) -> float:
-    """tau on the tensor's device: other than on a CPU 0, with a warning, since the program would
-    have to wait for the number of kept rows."""
+    """tau on the tensor's device. It is 0 except on a CPU, with a warning, since a GPU would have to
+    synchronise to get the number of kept rows."""
     if threshold and not is_on_cpu(tensor):
         _warn_of_exact_gradients(tensor.device.type)
         return 0.0
@@ -52,13 +52,13 @@ def threshold_on(tensor: Tensor, threshold: float) -> float:
 @functools.cache
 def _warn_of_exact_gradients(device_type: str) -> None:
     logger.warning(
-        f"gradient sampling: expected a CPU; got {device_type}, where gradients are exact"
+        f"gradient sampling works only on a CPU; on {device_type} the gradients are exact"
     )
 
 
 class KeptRows:
-    """Rows that sampling keeps, collected over chunks since each product reads and writes the whole
-    dW. ``like`` are the rows (R, V) of a chunk."""
+    """Rows that sampling keeps, collected over several chunks, since each product reads and writes
+    the whole dW. ``like``: the rows (R, V) of a chunk."""
 
     def __init__(self, capacity: int, like: Tensor, width: int) -> None:
         self.rows = like.new_empty(capacity, like.size(1))
@@ -73,7 +73,7 @@ class KeptRows:
     def add(
         self, rows: Tensor, components: Tensor, factor: Tensor, place: Tensor, kept: Tensor
     ) -> slice:
-        """Copy the rows ``kept`` (r,) of a chunk, and what belongs to them; returns their place."""
+        """Copy the rows ``kept`` (r,) of a chunk with their data; returns their place."""
         new = slice(self.count, self.count + len(kept))
         torch.index_select(rows, 0, kept, out=self.rows[new])
         torch.index_select(components, 0, kept, out=self.components[new])
@@ -83,7 +83,7 @@ class KeptRows:
         return new
 
     def pad(self) -> int:
-        """Add rows of zeros up to :func:`padded_size`; returns the number of all rows."""
+        """Add rows of zeros up to :func:`padded_size`; returns the number of rows."""
         end = min(len(self.rows), padded_size(self.count))
         for tensor in (self.rows, self.components, self.factor):
             tensor[self.count : end].zero_()

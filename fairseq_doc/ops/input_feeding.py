@@ -42,8 +42,8 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 class InputFeedingArguments(NamedTuple):
     """The arguments of the recurrence. A joint weight has the columns for x^n (for a_{t-1} in layer
-    1), then those for h^n_{t-1}. Its dtype may be narrower than the others'; the other factor of
-    its products is then rounded to it."""
+    1), then those for h^n_{t-1}. If its dtype is narrower, the other factor of its products is
+    rounded to it."""
 
     gates: Tensor  # layer 1's, from the embeddings and its biases, (T, R, 4 D)
     keys: Tensor  # (B, S, D)
@@ -58,7 +58,7 @@ class InputFeedingArguments(NamedTuple):
     dropout_masks: Sequence[Tensor | None]  # of layers 1 to N - 1, (T, R, D): 0 or 1 / (1 - p)
 
     def flatten(self) -> tuple[Tensor | None, ...]:
-        """All tensors in one tuple, as ``torch.autograd.Function`` needs them."""
+        """All tensors in a tuple, as ``torch.autograd.Function`` needs them."""
         return (*self[:8], *self.joint_weights, *self.biases, *self.dropout_masks)
 
     @classmethod
@@ -122,10 +122,11 @@ def input_feeding_reference(
 
 
 def _new_activations(arguments):
-    """What the forward pass writes and the backward pass reads, lists of a tensor a layer that hold
-    the first step's inputs and states: ``inputs`` (T + 1, R, 2 D), row t: x^n_t (a_{t-1} in layer
-    1), h^n_{t-1}; ``cells`` (T + 1, R, D), row t: c^n_{t-1}; ``gates`` (T, R, 4 D): i, f, g, o
-    after their activations. A step writes its outputs where the next one reads them."""
+    """Memory that the forward pass writes and the backward pass reads, with a tensor per layer:
+    ``inputs`` (T + 1, R, 2 D), row t: x^n_t (a_{t-1} in layer 1), h^n_{t-1}; ``cells``
+    (T + 1, R, D), row t: c^n_{t-1}; ``gates`` (T, R, 4 D): i, f, g, o after their activations. The
+    inputs and states of the first step are filled in. A step writes its outputs where the next one
+    reads them."""
     (time, rows, _), width = arguments.gates.shape, arguments.attentional.size(1)
     shapes = (time + 1, rows, 2 * width), (time + 1, rows, width), (time, rows, 4 * width)
     layers = range(len(arguments.joint_weights))
@@ -259,8 +260,9 @@ def _sum_over_time(by_place: Tensor, by_width: Tensor, sentences: int) -> Tensor
 
 
 def input_feeding(arguments: InputFeedingArguments) -> InputFeedingResult:
-    """The recurrence with its own backward; as :func:`input_feeding_reference`, but no gradient
-    flows through the attention weights. Under autocast everything is in autocast's dtype."""
+    """The recurrence with its own backward. It equals :func:`input_feeding_reference`, except that
+    no gradient flows through the returned attention weights. Under autocast everything is in
+    autocast's dtype."""
     n_layers, tensors = len(arguments.joint_weights), arguments.flatten()
     if torch.is_autocast_enabled(arguments.gates.device.type):
         dtype = matmul_dtype(arguments.gates)

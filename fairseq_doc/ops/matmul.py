@@ -1,14 +1,14 @@
 """Matrix products by the fastest kernel in the installed torch.
 
-On a CPU, torch's float32 ``mm`` is MKL's, with 256-bit vectors at most on processors that are not
-Intel's. oneDNN, in the same wheel, runs the products of the output layer up to twice as fast on AMD
-Zen 4 and 5; on an Intel Xeon MKL was faster. So the processor's maker decides, and never a timing:
-the two round differently, and a resumed run must use the same one. ``FAIRSEQ_DOC_MATMUL`` or
-:func:`force_backend` forces ``onednn`` or ``torch``. oneDNN is called through an operator of
-``torch.compile``, for float32 on a CPU; otherwise torch's own product is used.
+On a CPU, torch's float32 ``mm`` uses MKL, which has at most 256-bit vectors on processors not made
+by Intel. oneDNN, in the same wheel, computes the products of the output layer up to twice as fast on
+AMD Zen 4 and 5; on an Intel Xeon, MKL was faster. So the processor's maker decides, not a timing,
+since the two libraries round differently and a resumed run must use the same one.
+``FAIRSEQ_DOC_MATMUL`` or :func:`force_backend` forces ``onednn`` or ``torch``. oneDNN is called
+through an operator of ``torch.compile`` for float32 on a CPU; otherwise torch's own product is used.
 
-Factors may be rounded to bfloat16 before a product (``precision``): processors with instructions
-for it multiply them twice as fast. Those products are always oneDNN's.
+Factors may be rounded to bfloat16 before a product (``precision``), which is twice as fast on
+processors with instructions for it. Those products always use oneDNN.
 """
 
 import functools
@@ -30,20 +30,21 @@ logger = logging.getLogger(__name__)
 _Backward = TypeVar("_Backward", bound=Callable[..., Any])
 
 # oneDNN compiles a kernel for every shape, which takes longer than the product. By default it keeps
-# 1,024 of them, a megabyte or more each; a training step of three layers needs about 40. It reads
-# its variable when it makes the first one.
+# 1,024 kernels of at least a megabyte; a training step of three layers needs about 40. It reads this
+# variable when it compiles the first kernel.
 CACHE_VARIABLE, KERNELS_KEPT = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "160"
-# From this many rows on, their number is rounded to one of four in an octave, for fewer shapes.
+# From this many rows on, the number of rows is rounded to one of four sizes in an octave, so that
+# there are fewer shapes.
 LEAST_PADDED_ROWS = 64
 
-# Most bytes of a product in new memory: above 32 MiB glibc maps new pages for every one. A larger
-# product is made in blocks of columns, which stay in the cache.
+# Maximal size in bytes of a product in new memory, since above 32 MiB glibc maps new pages for each.
+# A larger product is computed in blocks of columns, which stay in the cache.
 LARGEST_PRODUCT = 30 * 2**20
 BLOCK_BYTES = 16 * 2**20
 
-LEAST_LINEAR = 2**23  # multiply-adds of a linear layer for which oneDNN's call pays
-LEAST_STEPS = 16  # of a loop for which a copy of a float32 matrix in oneDNN's layout pays
-LEAST_ONEDNN = 2**20  # multiply-adds of a step's product for which oneDNN's call pays (AMD Zen 5)
+LEAST_LINEAR = 2**23  # multiply-adds of a linear layer from which oneDNN is faster
+LEAST_STEPS = 16  # steps of a loop from which a copy of a float32 matrix in oneDNN's layout pays
+LEAST_ONEDNN = 2**20  # multiply-adds of a step's product from which oneDNN is faster (AMD Zen 5)
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # a user's choice
 
@@ -57,7 +58,7 @@ _ONEDNN_PACK: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 
 
 def choose_backend(named: str = "") -> str:
-    """The named backend, or if empty the faster one; ``FairseqDocError`` if not available."""
+    """The named backend, or the faster one for ``""``; ``FairseqDocError`` if not available."""
     if named not in ("", *BACKENDS):
         raise FairseqDocError(
             f"{BACKEND_VARIABLE}: expected {' or '.join(BACKENDS)}, or nothing for the faster one; "
@@ -66,8 +67,8 @@ def choose_backend(named: str = "") -> str:
     has_onednn = torch.backends.mkldnn.is_available() and _ONEDNN_LINEAR is not None
     if named == "onednn" and not has_onednn:
         raise FairseqDocError(
-            f"{BACKEND_VARIABLE}: expected a torch that carries oneDNN; this one does not: "
-            "leave the variable empty"
+            f"{BACKEND_VARIABLE}=onednn: the installed torch does not include oneDNN; leave the "
+            "variable empty"
         )
     if named:
         return named
@@ -75,11 +76,11 @@ def choose_backend(named: str = "") -> str:
     return "onednn" if has_onednn and not prefers_mkl else "torch"
 
 
-_backend: str | None = None  # none chosen yet
+_backend: str | None = None  # not yet chosen
 
 
 def backend() -> str:
-    """``onednn`` or ``torch``, for float32 products on a CPU."""
+    """The library for float32 products on a CPU: ``onednn`` or ``torch``."""
     global _backend
     if _backend is None:
         _backend = choose_backend(os.environ.get(BACKEND_VARIABLE, ""))
@@ -95,8 +96,8 @@ def force_backend(name: str) -> None:
 
 
 def matmul_dtype(tensor: Tensor, precision: torch.dtype = torch.float32) -> torch.dtype:
-    """The dtype of products with ``tensor``: its own if it is not float32, else autocast's if that
-    is on, else ``precision`` where the device is faster in it."""
+    """The dtype of products with ``tensor``: its own dtype if that is not float32; else that of
+    autocast if it is on; else ``precision`` if the device is faster in it."""
     kind = tensor.device.type
     if tensor.dtype != torch.float32:
         return tensor.dtype
@@ -109,9 +110,9 @@ def matmul_dtype(tensor: Tensor, precision: torch.dtype = torch.float32) -> torc
 
 @functools.cache
 def bfloat16_is_faster(device_type: str) -> bool:
-    """Whether the device has instructions for bfloat16 products: a CPU AVX512_BF16 or AMX, a GPU
-    compute capability 8.0. If not, float32 is faster, and a warning is logged once. The environment
-    variable ``FAIRSEQ_DOC_BFLOAT16``, ``yes`` or ``no``, forces the answer."""
+    """Whether the device has instructions for bfloat16 products: AVX512_BF16 or AMX on a CPU,
+    compute capability 8.0 on a GPU. If not, float32 is faster, and a warning is logged once. The
+    environment variable ``FAIRSEQ_DOC_BFLOAT16``, ``yes`` or ``no``, overrides the answer."""
     named = _forced_bfloat16()
     faster = named == "yes" if named else has_bfloat16(device_type)
     if not faster:
@@ -127,24 +128,23 @@ def _forced_bfloat16() -> str:
     named = os.environ.get(BFLOAT16_VARIABLE, "")
     if named not in ("", "yes", "no"):
         raise FairseqDocError(
-            f"{BFLOAT16_VARIABLE}: expected yes or no, or nothing to ask the processor; got "
-            f"{named!r}"
+            f"{BFLOAT16_VARIABLE}: expected yes, no or, to detect it, nothing; got {named!r}"
         )
     return named
 
 
 def check_environment() -> None:
-    """Raise ``FairseqDocError`` for a wrong value of one of the environment variables: at the start
-    of a command, not at its first product."""
+    """Raise ``FairseqDocError`` for an invalid environment variable; called at the start of a
+    command, before the first product."""
     backend()
     _forced_bfloat16()
 
 
 def has_bfloat16(device_type: str) -> bool:
-    """As :func:`bfloat16_is_faster`, whatever the environment variable says."""
+    """As :func:`bfloat16_is_faster`, but independent of the environment variable."""
     if device_type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    # ONEDNN_MAX_CPU_ISA can take from oneDNN what the processor has.
+    # ONEDNN_MAX_CPU_ISA can keep oneDNN from using instructions of the processor.
     return device_type == "cpu" and processor.has_bfloat16() and _onednn_has_bfloat16()
 
 
@@ -158,22 +158,23 @@ def _can_pack() -> bool:
 
 
 def is_on_cpu(tensor: Tensor) -> bool:
-    """Whether the program may branch on the tensor's values: on a GPU it would wait for them."""
+    """Whether the program may branch on the tensor's values: on a GPU this would synchronise."""
     return tensor.device.type == "cpu"
 
 
 def needs_gradient(tensor: Tensor | None) -> bool:
-    """Whether autograd will ask for the tensor's gradient."""
+    """Whether autograd needs the tensor's gradient."""
     return torch.is_grad_enabled() and tensor is not None and tensor.requires_grad
 
 
 def autocast_off(tensor: Tensor) -> torch.autocast:
-    """A context without autocast on the tensor's device: its code chooses every dtype."""
+    """A context without autocast on the tensor's device, for code that chooses every dtype itself."""
     return torch.autocast(tensor.device.type, enabled=False)
 
 
 def backward_without_autocast(backward: _Backward) -> _Backward:
-    """Decorate an autograd function's backward, which saved a tensor, to run without autocast."""
+    """Decorator that runs the backward of an autograd function without autocast; it must have saved
+    a tensor."""
 
     @functools.wraps(backward)
     def run(ctx, *gradients):
@@ -197,14 +198,14 @@ def _onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def padded_size(rows: int) -> int:
-    """``rows``, rounded up by at most a quarter, so that oneDNN has few shapes to compile."""
+    """``rows``, rounded up by at most a quarter, so that oneDNN compiles few shapes."""
     step = max(1, 2 ** (rows.bit_length() - 3))
     return rows if rows < LEAST_PADDED_ROWS else math.ceil(rows / step) * step
 
 
 def padded_rows(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Tensor:
-    """Rows (M, K) in ``dtype``; if oneDNN multiplies them, with rows of zeros up to
-    :func:`padded_size` or ``most``, which the caller drops from a result."""
+    """Rows (M, K) in ``dtype``. If oneDNN multiplies them, they are padded by rows of zeros up to
+    :func:`padded_size`, at most ``most``, which the caller drops from the result."""
     size = len(rows)
     if rows.device.type == "cpu" and (dtype.itemsize == 2 or _onednn_applies(rows, rows)):
         size = max(size, int(min(padded_size(size), most)))
@@ -218,24 +219,24 @@ def padded_rows(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Ten
 
 def dense_operand(matrix: Tensor) -> Tensor:
     """``matrix``, or a dense copy if oneDNN would be slow with its strides; call it before a loop.
-    oneDNN is fast with a dense matrix and with the transpose of one. For any other stride, such as
-    half of the columns of a wider matrix, it uses its reference kernel: (128, 1000) x (2000, 1000)
-    then takes 3,418 ms instead of 2.4 (AMD Zen 4)."""
+    oneDNN is fast with a dense matrix or its transpose. For other strides, such as half of the
+    columns of a wider matrix, it uses its reference kernel: (128, 1000) x (2000, 1000) then takes
+    3,418 ms instead of 2.4 (AMD Zen 4)."""
     if not _onednn_applies(matrix, matrix) or _is_dense(matrix) or _is_dense(matrix.t()):
         return matrix
     return matrix.contiguous()
 
 
 def _is_dense(matrix: Tensor) -> bool:
-    # torch calls a matrix of one row contiguous whatever its strides are; oneDNN may not.
+    # For torch, a matrix of one row is contiguous whatever its strides are; for oneDNN it may not be.
     return matrix.is_contiguous() and matrix.stride() == (matrix.size(1), 1)
 
 
 def matmul(
     left: Tensor, right: Tensor, bias: Tensor | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """``left @ right.T + bias``: (M, K) and (N, K), any strides, give (M, N). Not differentiable.
-    The result is in ``out`` only if the kernel can write there."""
+    """``left @ right.T + bias``: (M, K) and (N, K) with any strides -> (M, N). Not differentiable.
+    The result is in ``out`` only if the kernel can write to it."""
     if right.is_mkldnn:  # from loop_operand
         return _ONEDNN_LINEAR(left, right, bias, "none", [], "")
     if _onednn_applies(left, right):
@@ -260,7 +261,7 @@ def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
     if _onednn_applies(left, right):
         left, blocks = dense_operand(left), _blocks_of_columns(left, right)
         for block in blocks:
-            # right is the transpose of a dense matrix, whose block of columns is not dense
+            # right is the transpose of a dense matrix, so a block of its rows is not dense
             part = right if len(blocks) == 1 else right[block].t().contiguous().t()
             total[:, block].add_(_onednn(left, part))
         return total
@@ -279,7 +280,7 @@ def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _blocks_of_columns(left: Tensor, right: Tensor) -> list[slice]:
-    """Ranges of the rows of ``right``: the columns of a product that are made at once."""
+    """Ranges of the rows of ``right``: the columns of a product that are computed at once."""
     width = len(right)
     if 4 * len(left) * width > LARGEST_PRODUCT:
         width = max(64, BLOCK_BYTES // (4 * len(left)) // 64 * 64)
@@ -294,18 +295,18 @@ def matrix_gradient(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def loop_operand(right: Tensor, rows: int) -> Tensor:
-    """``right`` (N, K) for products with ``rows`` rows in a loop: a bfloat16 matrix on a CPU in
-    oneDNN's own layout, which is faster, any other as it is."""
+    """``right`` (N, K), prepared for products with ``rows`` rows in a loop: a bfloat16 matrix on a
+    CPU is converted to oneDNN's own layout, which is faster; others are unchanged."""
     if right.dtype == torch.bfloat16 and right.device.type == "cpu" and _can_pack():
         return _ONEDNN_PACK(right, rows)
     return right
 
 
 class StepMatmul:
-    """x W^T at every step of a loop; x has R = ``rows`` rows, ``weight`` is W, (N, K). If ``steps``
-    is None, :func:`matmul` computes it. Else the fastest kernel does: torch's if oneDNN's call
-    takes longer than the product, else oneDNN's, from ``LEAST_STEPS`` on in its own layout, which
-    takes 0.6 of the time for 12 rows (3,840 x 960, AMD Zen 4)."""
+    """x W^T in every step of a loop; x has R = ``rows`` rows, and ``weight`` is W, (N, K). If
+    ``steps`` is None, :func:`matmul` is used. Otherwise the fastest kernel is chosen: torch's for
+    small products, for which calling oneDNN takes longer; else oneDNN's, from ``LEAST_STEPS`` on in
+    its own layout, which takes 0.6 of the time for 12 rows (3,840 x 960, AMD Zen 4)."""
 
     def __init__(
         self, weight: Tensor, rows: int, dtype: torch.dtype | None = None, steps: int | None = None
@@ -370,9 +371,9 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> Tensor:
-    """``F.linear`` of x (..., K) and weight (N, K), in the dtype of x. The factors of its products
-    and of the gradients' have the dtype of :func:`matmul_dtype`; on a CPU the products are
-    :func:`matmul`'s. Under autocast it is ``F.linear`` itself."""
+    """``F.linear`` of x (..., K) and weight (N, K), in the dtype of x. The factors of all products,
+    forward and backward, have the dtype :func:`matmul_dtype`; on a CPU the products are computed by
+    :func:`matmul`. Under autocast it is ``F.linear`` itself."""
     dtype = matmul_dtype(x, precision)
     if torch.is_autocast_enabled(x.device.type):
         return F.linear(x, weight, bias)

@@ -1,4 +1,4 @@
-"""The mixtures of a batch's tokens, and in which dtype their sums are taken.
+"""The mixtures of the tokens of a batch, and the dtype of their sums.
 
 Axes: N tokens, J mixture components, d width of a component's vector, V vocabulary.
 """
@@ -15,12 +15,12 @@ class Mixture(NamedTuple):
     """The mixtures of N tokens."""
 
     components: Tensor  # k, (N, J, d)
-    log_weights: Tensor  # log pi, (N, J); -inf is a weight of zero
+    log_weights: Tensor  # log pi, (N, J); -inf for a weight of zero
     weight: Tensor  # W, (V, d)
     bias: Tensor | None = None  # b, (V,)
 
     def check(self, target: Tensor | None = None) -> None:
-        """Raise ``FairseqDocError`` unless the shapes fit together, with targets (N,) too."""
+        """Raise ``FairseqDocError`` if the shapes, including targets (N,), do not fit together."""
         k, log_weights, weight, bias = self
         if (
             k.dim() != 3

@@ -1,4 +1,4 @@
-"""How many tokens, and which dtypes, the chunked forms of the mixture take."""
+"""The number of tokens in a chunk of the mixture, and its dtypes."""
 
 import math
 
@@ -9,19 +9,19 @@ from torch.nn import functional as F
 from fairseq_doc.ops.matmul import LARGEST_PRODUCT, matmul_dtype
 from fairseq_doc.ops.mixture import Mixture
 
-# Bytes of a chunk's logits on a CPU: within these bounds as many as the output matrix has, since
-# each chunk reads it; twice as many with 16-bit products, which take half the time.
+# Bounds of the size in bytes of a chunk's logits on a CPU. Between them it is that of the output
+# matrix, which each chunk reads; twice that with 16-bit products, which take half the time.
 CPU_CHUNK_BYTES = (16 * 2**20, 256 * 2**20)
-# Least bytes of the rows that sampled gradients collect. A matrix of this size is still in the
-# cache after a chunk.
+# Minimal size in bytes of the rows that sampled gradients collect. A matrix of this size is still in
+# the cache after a chunk.
 CPU_CACHED_BYTES = 30 * 2**20
 GPU_CHUNK_BYTES = 512 * 2**20
 CPU_BLOCK_BYTES = 2 * 2**20  # of softmaxes; fits the second-level cache
-TILED_BYTES = 256 * 2**20  # of a float32 matrix from which a CPU takes tiles
+TILED_BYTES = 256 * 2**20  # size of a float32 matrix from which a CPU uses tiles
 
 
 def takes_tiles(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the matrix (V, d) is so large that a chunk would have few tokens."""
+    """Whether the matrix (V, d) is so large that a chunk would have only a few tokens."""
     on_cpu = weight.device.type == "cpu"
     return on_cpu and dtype != torch.float16 and 4 * weight.numel() >= TILED_BYTES
 
@@ -29,21 +29,21 @@ def takes_tiles(weight: Tensor, dtype: torch.dtype) -> bool:
 def tokens_per_chunk(
     n_components: int, vocabulary: int, chunk_bytes: int, itemsize: int = 4
 ) -> int:
-    """How many tokens' logits, J V numbers each, fit in ``chunk_bytes``; at least 1."""
+    """The number of tokens, at least 1, whose logits, J V each, fit in ``chunk_bytes``."""
     return max(1, chunk_bytes // (itemsize * n_components * max(1, vocabulary)))
 
 
 def chunk_size(
     mixture: Mixture, dtype: torch.dtype, chunk_bytes: int | None, sampled: bool = False
 ) -> int:
-    """Tokens of a chunk with logits of ``dtype``. A chunk has the lower bound if its rows are
-    ``sampled``, so multiplied later with other chunks', and the cache holds the matrix."""
+    """Tokens in a chunk with logits of ``dtype``. A chunk has the minimal size if its rows are
+    ``sampled``, so multiplied later with those of other chunks, and the matrix fits in the cache."""
     weight, on_cpu = mixture.weight, mixture.components.device.type == "cpu"
     if chunk_bytes is None:
         chunk_bytes = _cpu_chunk_bytes(weight, dtype) if on_cpu else GPU_CHUNK_BYTES
         if on_cpu and sampled and weight.numel() * dtype.itemsize <= CPU_CACHED_BYTES:
             chunk_bytes = CPU_CHUNK_BYTES[0]
-    # On a GPU 16-bit logits are widened in one piece; float64 is for tests.
+    # On a GPU 16-bit logits are widened all at once; float64 is used only in tests.
     itemsize = min(4, dtype.itemsize) if on_cpu else 4
     return tokens_per_chunk(mixture.components.size(1), len(weight), chunk_bytes, itemsize)
 
@@ -55,15 +55,15 @@ def _cpu_chunk_bytes(weight: Tensor, dtype: torch.dtype) -> int:
 
 
 def rows_per_product(weight: Tensor, dtype: torch.dtype, chunk_bytes: int | None) -> int:
-    """How many rows of V numbers sampled gradients collect on a CPU before they are multiplied: as
-    many as an exact chunk has, at least 30 MiB, or ``chunk_bytes``."""
+    """The number of rows of V numbers that sampled gradients collect on a CPU before multiplying:
+    the rows of an exact chunk, at least 30 MiB, or ``chunk_bytes``."""
     if chunk_bytes is None:
         chunk_bytes = max(CPU_CACHED_BYTES, _cpu_chunk_bytes(weight, dtype))
     return tokens_per_chunk(1, len(weight), chunk_bytes, min(4, dtype.itemsize))
 
 
 def tokens_per_block(n_components: int, vocabulary: int) -> int:
-    """How many tokens' softmaxes a CPU computes and mixes at once."""
+    """The number of tokens whose softmaxes a CPU computes and mixes at once."""
     return tokens_per_chunk(n_components, vocabulary, CPU_BLOCK_BYTES)
 
 
@@ -79,8 +79,8 @@ def even_chunk_size(mixture: Mixture, chunk_bytes: int | None) -> int:
 
 
 def even_chunk(tokens: int, chunk: int, most: int) -> int:
-    """About ``chunk`` tokens, at most ``most``, such that all chunks are equally large: a small
-    last one would read the whole output matrix again."""
+    """About ``chunk`` tokens, at most ``most``, such that all chunks have the same size, since even
+    a small last chunk would read the whole output matrix."""
     even = math.ceil(tokens / max(1, round(tokens / chunk)))
     if even > most:
         even = math.ceil(tokens / math.ceil(tokens / chunk))
@@ -88,7 +88,7 @@ def even_chunk(tokens: int, chunk: int, most: int) -> int:
 
 
 def mixture_matmul_dtype(mixture: Mixture, precision: torch.dtype) -> torch.dtype:
-    """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, and 16 bits if the matrix has them."""
+    """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, but 16 bits if the matrix has 16 bits."""
     dtype = mixture.weight.dtype
     if dtype in (torch.bfloat16, torch.float16):
         return dtype
@@ -96,8 +96,8 @@ def mixture_matmul_dtype(mixture: Mixture, precision: torch.dtype) -> torch.dtyp
 
 
 def with_column(matrix: Tensor, column: Tensor | float) -> Tensor:
-    """A matrix (..., d) with one more column, then zeros up to a multiple of 16 for speed.
-    Components with a column of ones times the output matrix with the bias give logits."""
+    """A matrix (..., d) with another column, padded by zeros to a multiple of 16 for speed. The
+    product of components with a column of ones and the output matrix with the bias is the logits."""
     width = matrix.size(-1)
     wide = F.pad(matrix, (0, -width % 16 or 16))
     wide[..., width] = column

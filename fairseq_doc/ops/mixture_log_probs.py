@@ -19,8 +19,8 @@ def mixture_log_probs(
     mixture: Mixture, chunk_bytes: int | None = None, precision: torch.dtype = torch.float32
 ) -> Tensor:
     """log P of every word, (N, V); ``chunk_bytes`` (per chunk of logits) and ``precision`` as in
-    :func:`fairseq_doc.ops.mixture_nll.fused_mixture_nll`. If a gradient is needed, memory holds the
-    logits of all chunks, else of one."""
+    :func:`fairseq_doc.ops.mixture_nll.fused_mixture_nll`. Memory holds the logits of one chunk, or
+    of all chunks if a gradient is needed."""
     mixture.check()
     dtype = mixture_matmul_dtype(mixture, precision)
     chunk = even_chunk_size(mixture, chunk_bytes)
@@ -46,8 +46,8 @@ def mixture_log_probs(
 
 
 def _log_probs_of_chunk(mixture: Mixture) -> Tensor:
-    """log P of every word, (c, V). Softmaxes are mixed as probabilities, with half as many
-    exponentials as in log space, which is used only if a probability is too small."""
+    """log P of every word, (c, V). Softmaxes are mixed as probabilities, which takes half as many
+    exponentials as log space; that is used only if a probability is too small."""
     components, log_weights, weight, bias = mixture
     (c, j, _), v = components.shape, len(weight)
     rows = matmul(components.flatten(0, 1), weight, bias).to(log_weights.dtype)  # (c J, V)

@@ -43,7 +43,7 @@ from fairseq_doc.ops.tiled_loss import TiledLoss
 
 
 def _losses(inputs: LossInputs) -> Losses:
-    """In tiles for a large vocabulary, else in chunks of tokens."""
+    """The loss and gradients, in tiles for a large vocabulary, else in chunks of tokens."""
     settings, tiled = inputs.settings, takes_tiles(inputs.mixture.weight, inputs.settings.dtype)
     with autocast_off(inputs.target):
         losses = None
@@ -53,10 +53,10 @@ def _losses(inputs: LossInputs) -> Losses:
 
 
 class _MixtureNLL(torch.autograd.Function):
-    """The loss and, without a gradient, the NLL. If ``settings.summed`` the forward pass computes
-    the gradients and the backward pass scales them. If not, only the backward pass knows each
-    token's factor, and runs over the chunks again; the second output is None, and labels are not
-    smoothed."""
+    """The loss and, without a gradient, the NLL. If ``settings.summed``, the forward pass computes
+    the gradients and the backward pass scales them. Otherwise only the backward pass knows the
+    factor of each token, and runs over the chunks again; the second output is then None, and labels
+    are not smoothed."""
 
     @staticmethod
     def forward(ctx, components, log_weights, weight, bias, target, settings, wanted):
@@ -81,7 +81,7 @@ class _MixtureNLL(torch.autograd.Function):
     def backward(ctx, grad_output, _):
         if ctx.settings.summed:
             gradients = ctx.saved_tensors
-            # Reading the usual factor, one, saves a product.
+            # Checking for the usual factor, one, saves a product.
             if not is_on_cpu(grad_output) or grad_output.item() != 1.0:
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
@@ -108,8 +108,8 @@ def fused_mixture_nll(
 ) -> Tensor:
     """-log P(target) in chunks; see :func:`fairseq_doc.ops.reference.mixture_nll`.
 
-    Under autocast, or with 16-bit inputs, matrix products are in that dtype, all else and the
-    result in float32. On a CPU ignored targets take no time.
+    Under autocast, or with 16-bit inputs, matrix products are in that dtype; everything else,
+    including the result, is in float32. On a CPU ignored targets take no time.
 
     Args:
         chunk_bytes: memory for one chunk of logits. None: 512 MiB, but on a CPU as much as the
@@ -117,9 +117,9 @@ def fused_mixture_nll(
             matrices tiles of :mod:`fairseq_doc.ops.tiled_loss`. Sampled gradients take as much
             again.
         precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
-        gradient_sampling: tau; 0: exact gradients. A component of posterior r < tau takes part in
-            the gradients of components, matrix and bias with probability r / tau and the factor
-            tau: they are unbiased, and cheaper. On a GPU they are exact, with a warning.
+        gradient_sampling: tau; 0: exact gradients. A component with a posterior r < tau takes part
+            in the gradients of components, matrix and bias with probability r / tau and the factor
+            tau, so they are unbiased but cheaper. On a GPU they are exact, with a warning.
     """
     mixture.check(target)
     check_gradient_sampling(gradient_sampling)

@@ -1,6 +1,6 @@
 """A Mogrifier LSTM over a window (Melis, Kocisky and Blunsom, 2020), with its own backward.
 
-Axes: T time, R rows, E width of the input, D of the layer, k rank.
+Axes: T time, R rows, E width of the input, D width of the layer, k rank.
 
 Before step t the input x = x_t and the state h = h_{t-1} gate each other in r rounds:
 
@@ -9,13 +9,13 @@ Before step t the input x = x_t and the state h = h_{t-1} gate each other in r r
 
     z_t = W_x x + W_h h + b         then the cell of ops/gated_cell.py, whose c is not gated
 
-h is multiplied by the state's dropout mask first, if there is one: the rounds and W_h read m h. A
-round's matrix may be a product of two factors, (to, k) and (k, from). With matrices and biases of
-zeros this is a plain LSTM. The first round reads h, so W_x x is not known before the step (in
-ops/recurrence.py it is). Each step takes one product, of [W_x W_h] and [x ; h].
+If the state has a dropout mask m, h is multiplied by it first: the rounds and W_h read m h. The
+matrix of a round may be a product of two factors, (to, k) and (k, from). With zero matrices and
+biases this is a plain LSTM. Since the first round reads h, W_x x is not known before the step,
+unlike in ops/recurrence.py. Each step takes one product, of [W_x W_h] and [x ; h].
 
-With d x for dL/dx, [d x ; d h] starts from [W_x W_h]^T d z_t, and goes through the rounds from the
-last one to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
+With d x for dL/dx, [d x ; d h] starts from [W_x W_h]^T d z_t and is passed through the rounds from
+the last to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
 
     d q = 2 d x' x s (1 - s),      d h += Q_i^T d q,      d x = 2 d x' s
 
@@ -23,8 +23,8 @@ and likewise in even rounds. At the end d h is multiplied by m. 2 x s (1 - s) is
 steps before the loop. After the loop each matrix's gradient is one product with the rows of all
 steps: d Q_i = sum d q h^T; with Q_i = U V, d U = sum d q (V h)^T and d V = sum (U^T d q) h^T.
 
-The products with W_x and W_h may be rounded to a narrower dtype than the input's. Those of the
-rounds are small, and are not rounded.
+The products with W_x and W_h may be rounded to a narrower dtype than that of the input. Those of
+the rounds are small and are not rounded.
 """
 
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ def mogrifier_reference(
 
 
 class _RoundSteps:
-    """A round at every step, from the first to the last; ``results``: (T, R, to)."""
+    """One round in every step, from the first to the last; ``results``: (T, R, to)."""
 
     def __init__(self, of_round: Round, results: Tensor, zeros: Tensor) -> None:
         time, rows = results.shape[:2]
@@ -105,8 +105,9 @@ class _RoundSteps:
 
 
 class _RoundGradients:
-    """The gradients of a round, from the last step to the first. Of all steps: gates s, products
-    ``narrow`` with the second factor, what was ``gated`` and by what ``source``, (T, R, width)."""
+    """The gradients of a round, from the last step to the first. The arguments are (T, R, width),
+    for all steps: gates s, products ``narrow`` with the second factor, what was ``gated``, and the
+    ``source`` of the gates."""
 
     def __init__(self, matrices, gates, narrow, gated, source, zeros):
         time, rows = gates.shape[:2]
@@ -135,7 +136,7 @@ class _RoundGradients:
 
 
 def _over_steps(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """As :func:`matrix_gradient`, small products by torch's kernel."""
+    """As :func:`matrix_gradient`, but small products use torch's kernel."""
     d, x = d.flatten(0, 1), x.flatten(0, 1)
     if len(d) * d.size(1) * x.size(1) < LEAST_LINEAR:  # below it oneDNN's call takes longer
         return torch.mm(d.to(dtype).t(), x.to(dtype))
@@ -164,7 +165,7 @@ class _Mogrifier(torch.autograd.Function):
                 results = new(results.shape)
             rounds.append(_RoundSteps(of_round, results, zeros[side]))
         weights, operands = [input_weight, state_weight], list(read)
-        if time >= LEAST_STEPS:  # fewer do not pay for the joint copy of the weights
+        if time >= LEAST_STEPS:  # the joint copy of the weights pays only for enough steps
             weights, operands = [torch.cat(weights, dim=1)], [both]
         products = [StepMatmul(weight, rows, dtype, time) for weight in weights]
         operands_by_step = list(zip(*(x.unbind(0) for x in operands), strict=True))

@@ -9,8 +9,8 @@ biases,
     p_2 = tanh(g_4 g_5),                  p_3 = sigmoid(g_6 + g_7)
     c_t = p_0 p_1,    m_t = tanh(c_t q),  q = tanh(p_2 + p_3)
 
-(as in deepmind/lamb, after TensorFlow's NASCell). z_t holds nine parts of width D, since g_3 needs
-a and b apart. The input's product gives the first eight, the one with m_{t-1} the last eight:
+(as in deepmind/lamb, after TensorFlow's NASCell). z_t has nine parts of width D, since g_3 needs a
+and b separately. The product with the input gives the first eight, that with m_{t-1} the last eight:
 
     a_3;  a_k + b_k for k = 1, 0, 2, 5, 7, 4, 6;  b_3
 
@@ -22,7 +22,7 @@ With d x for dL/dx and e_t = d m_t (1 - m_t^2):
     d p_2 = d p_3 = e c (1 - q^2)
     d (g_4 g_5) = d p_2 (1 - p_2^2),   d g_6 = d g_7 = d p_3 p_3 (1 - p_3)
 
-so every d z is d c or e times a factor that no later step changes.
+so every d z is d c or e times a factor that does not depend on later steps.
 """
 
 import torch
@@ -46,7 +46,7 @@ def nas_cell(a: Tensor, b: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class NASSteps:
-    """The steps in given memory, from the first to the last."""
+    """The steps, from the first to the last, in given memory."""
 
     def __init__(self, cell: Cell, memory: Memory) -> None:
         gates, cells, hiddens, _ = memory
@@ -131,7 +131,7 @@ class NASGradients(CellGradients):
 
 
 class NASCell(Cell):
-    """A cell of neural architecture search."""
+    """The cell found by neural architecture search."""
 
     steps, gradients = NASSteps, NASGradients
     name = "nas"

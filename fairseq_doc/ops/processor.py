@@ -30,7 +30,7 @@ def is_intel() -> bool:
 
 
 def has_bfloat16() -> bool:
-    """Whether it has instructions for products of bfloat16 numbers."""
+    """Whether the processor has instructions for bfloat16 products."""
     return not BFLOAT16.keys().isdisjoint(_flags())
 
 

@@ -5,10 +5,10 @@ k = t L + l reads the state h before it and gives the next one:
 
     z_k = W_l (m h) + (u_t if l = 0, else b_l)        then the cell, see ops/gated_cell.py
 
-u_t = W x_t + b comes from outside, as one product for all steps. m is the state's dropout mask, one
-for all steps: it changes what the product reads, not the state. Going back, d (m h) = W_l^T d z_k;
-after the loop each matrix's gradient is one product with the rows of all steps, d W_l = Z^T (m H).
-The products may be rounded to a narrower dtype than u's.
+The caller computes u_t = W x_t + b in one product for all steps. m is the dropout mask of the state,
+the same for all steps: it changes what the product reads, not the state. In the backward pass,
+d (m h) = W_l^T d z_k; after the loop, the gradient of each matrix is one product with the rows of
+all steps, d W_l = Z^T (m H). The products may be rounded to a narrower dtype than that of u.
 """
 
 from collections.abc import Sequence
@@ -35,21 +35,21 @@ def make_cell(name: str, gates: str = "untied") -> Cell:
     """The cell of that name; ``FairseqDocError`` for an unknown one."""
     if name not in CELLS or gates not in KINDS:
         raise FairseqDocError(
-            f"expected a cell of {', '.join(CELLS)} with gates of {', '.join(KINDS)}; got {name} "
+            f"expected a cell ({', '.join(CELLS)}) and gates ({', '.join(KINDS)}); got {name} "
             f"with {gates}"
         )
     return CELLS[name](gates)
 
 
 class RecurrenceResult(NamedTuple):
-    """What a recurrence computed."""
+    """The result of a recurrence."""
 
     output: Tensor  # h after every step, (T, R, D)
-    cell: Tensor | None  # c after the last step, (R, D); None of an RHN
+    cell: Tensor | None  # c after the last step, (R, D); None for an RHN
 
     def state(self) -> tuple[Tensor, ...]:
-        """h and c after the last step, each (1, R, D); an RHN has h alone. Copies: views would keep
-        the states of all steps in memory."""
+        """h and c after the last step, each (1, R, D); an RHN has only h. They are copies, since
+        views would keep the states of all steps in memory."""
         hidden = self.output[-1:].clone()
         return (hidden,) if self.cell is None else (hidden, self.cell.unsqueeze(0))
 
@@ -135,7 +135,7 @@ def recurrence(
     cell: Cell,
     inputs: Tensor,  # u = W x + b, (T, R, G D) with G = cell.matmul_parts
     hidden: Tensor,  # h before the first step, (R, D)
-    cell_state: Tensor | None,  # c, likewise; None of an RHN
+    cell_state: Tensor | None,  # c, likewise; None for an RHN
     weights: Sequence[Tensor],  # W_l of the L micro-steps, each (G D, D)
     biases: Sequence[Tensor] = (),  # b_l of the micro-steps after the first, each (G D,)
     state_mask: Tensor | None = None,  # m, (R, D); None: no dropout

@@ -4,8 +4,8 @@ Axes: N tokens, J mixture components, d width of a component's vector, V vocabul
 
     log P(y) = logsumexp_j( log pi_j + log softmax(W k_j + b)_y )          (Eq. 7 in log space)
 
-Here all of (N, J, V) exists at once. :mod:`fairseq_doc.ops.mixture_nll` and
-:mod:`fairseq_doc.ops.mixture_log_probs` compute the same in pieces.
+Here the whole (N, J, V) tensor is in memory. :mod:`fairseq_doc.ops.mixture_nll` and
+:mod:`fairseq_doc.ops.mixture_log_probs` compute the same values in pieces.
 """
 
 import torch
@@ -17,8 +17,8 @@ from fairseq_doc.ops.mixture import Mixture, sum_dtype
 
 
 def reduce_nll(nll: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:
-    """Reduce (N,) losses that are zero at ignored targets: ``none``, ``sum``, or ``mean`` over the
-    targets that are not ignored (zero if there are none)."""
+    """Reduce losses (N,), which are zero at ignored targets, by ``none``, ``sum``, or ``mean`` over
+    the targets that are not ignored (zero if all are ignored)."""
     if reduction == "none":
         return nll
     if reduction == "sum":
@@ -41,9 +41,8 @@ def mixture_log_probs(mixture: Mixture) -> Tensor:
 def mixture_nll(
     mixture: Mixture, target: Tensor, ignore_index: int = -100, reduction: str = "sum"
 ) -> Tensor:
-    """-log P(target), natural logarithm, of words (N,). Targets of ``ignore_index`` have a loss of
-    zero and no gradient. ``reduction``: ``none`` (N,), ``sum`` or ``mean``, see
-    :func:`reduce_nll`."""
+    """-log P(target) in nats for targets (N,). Targets equal to ``ignore_index`` have a loss of zero
+    and no gradient. ``reduction``: ``none`` (N,), ``sum`` or ``mean``, see :func:`reduce_nll`."""
     mixture.check(target)
     counted = target.ne(ignore_index)
     index = target.where(counted, torch.zeros_like(target)).unsqueeze(-1)
@@ -60,10 +59,10 @@ def check_smoothing(smoothing: float) -> None:
 def smoothed_mixture_nll(
     mixture: Mixture, target: Tensor, smoothing: float, ignore_index: int = -100
 ) -> tuple[Tensor, Tensor]:
-    """The cross entropy against smoothed labels (Szegedy et al., 2016), as fairseq defines them:
-    ``1 - smoothing`` for the target, the rest in equal parts for the other V - 1 words. Returns
-    (cross entropy, NLL), sums over the targets; no gradient flows through the second. Arguments as
-    in :func:`mixture_nll`; ``smoothing`` in [0, 1)."""
+    """The cross entropy against smoothed labels (Szegedy et al., 2016) as in fairseq: ``1 -
+    smoothing`` for the target, the rest shared equally by the other V - 1 words. Returns (cross
+    entropy, NLL), both summed over the targets; no gradient flows through the NLL. Arguments as in
+    :func:`mixture_nll`; ``smoothing`` in [0, 1)."""
     check_smoothing(smoothing)
     mixture.check(target)
     counted = target.ne(ignore_index)

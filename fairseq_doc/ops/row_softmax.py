@@ -1,13 +1,13 @@
 """Softmaxes of rows of logits, in place, block by block; and the log-softmax of each row's target.
 
-A softmax subtracts the row's largest logit, so that no exp overflows and not all of them vanish,
-and divides by its sum: two passes over (R, V) numbers, and a third looks for the largest. The
-mixture's gradients need none of them: with E = exp(l) and Z its sum,
+A softmax subtracts the largest logit of a row, so that no exp overflows and not all of them vanish,
+and divides by the sum: two passes over (R, V) numbers, and a third to find the largest. The
+gradients of the mixture need none of these passes: with E = exp(l) and its sum Z,
 
     r (E / Z - [v = y]) = (r / Z) (E - Z [v = y])
 
 whose factor is applied to vectors of width d. So :func:`exp_` has one pass for exp and one for the
-sum. Where the sums show that logits are too large or too small for it, :func:`softmax_` is used.
+sum. If the sums show that logits are too large or too small, :func:`softmax_` is used instead.
 
 Axes: R rows, V vocabulary.
 """
@@ -21,8 +21,8 @@ from fairseq_doc.ops.matmul import backend, is_on_cpu
 from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import tokens_per_block
 
-# From its inverse to this number, a sum of exp(l) has neither overflowed nor lost a word that
-# matters, and a posterior divided by it does not vanish.
+# If a sum of exp(l) is between the inverse of this number and this number, it has neither overflowed
+# nor lost a relevant word, and a posterior divided by it does not vanish.
 LARGEST_SUM = 2.0**60
 LOG2_E = math.log2(math.e)
 
@@ -33,23 +33,24 @@ def can_exp(rows: Tensor) -> bool:
 
 
 def exp_(rows: Tensor, row_target: Tensor, write: bool) -> tuple[Tensor, Tensor]:
-    """Z, the sum of exp of each row of logits (R, V), and the log-softmax of its target, both
-    (R, 1) in float32 or wider. Not valid unless :func:`are_moderate` accepts Z. If ``write``,
-    exp(l) replaces the rows, minus Z at the target, and Z is adjusted as :func:`at_target` says."""
+    """Z, the sum of exp over each row of logits (R, V), and the log-softmax of the row's target,
+    both (R, 1) in float32 or wider. They are valid only if :func:`are_moderate` accepts Z. If
+    ``write``, the rows are replaced by exp(l), minus Z at the target, and Z is adjusted by
+    :func:`at_target`."""
     logits = rows.gather(1, row_target).to(sum_dtype(rows.dtype))
     sums = exp_sums(rows, write)
     log_softmax = logits - sums.log()
     if write:
         entry, sums = at_target(logits, sums, rows.dtype)
-        # Not by scatter_, which widens all of a 16-bit tensor.
+        # Not by scatter_, which would widen the whole 16-bit tensor.
         rows[torch.arange(len(rows)), row_target.squeeze(1)] = entry.squeeze(1)
     return sums, log_softmax
 
 
 def at_target(logits: Tensor, sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """A row's entry at its target, exp(l) - Z, in ``dtype``, and the number to divide the row by.
-    The entry is most of the row's norm, and Z has more digits than 16 bits hold. So the row is
-    divided by Z times what the rounding did to this entry, which is then exact."""
+    """The entry of a row at its target, exp(l) - Z, in ``dtype``, and the divisor of the row. The
+    entry makes up most of the row's norm, and Z has more digits than 16 bits hold. So the divisor is
+    Z times the relative rounding of this entry, which makes the entry exact."""
     exact = logits.exp() - sums
     entry = exact.to(dtype)
     return entry, torch.where(exact < 0, sums * (entry.to(sums.dtype) / exact), sums)
@@ -87,7 +88,7 @@ def exp_sums(rows: Tensor, write: bool) -> Tensor:
 
 
 def are_moderate(sums: Tensor) -> bool:
-    """Whether the sums of :func:`exp_` can be used."""
+    """Whether the sums of :func:`exp_` are valid."""
     if sums.numel() == 0:
         return True
     least, most = sums.aminmax()
@@ -96,8 +97,8 @@ def are_moderate(sums: Tensor) -> bool:
 
 def softmax_(rows: Tensor, row_target: Tensor, minus_one: bool = False) -> Tensor:
     """Replace logits (R, V) by their softmaxes in place, minus one at the target if ``minus_one``,
-    rounded at the end. Returns the log-softmax of each row's target, (R, 1), in float32 or wider.
-    The sum follows from the largest entry: log Z = m - log max_v s_v with the largest logit m."""
+    rounded once. Returns the log-softmax of each row's target, (R, 1), in float32 or wider. The sum
+    follows from the largest entry: log Z = m - log max_v s_v, where m is the largest logit."""
     wide = sum_dtype(rows.dtype)
     log_softmax = rows.new_empty(len(rows), 1, dtype=wide)
     block = len(rows)

@@ -1,14 +1,14 @@
 """The mixture's loss and gradients for a large vocabulary, in tiles of rows and words.
 
 A chunk of tokens with all V words reads the whole output matrix, and reads and writes its whole
-gradient; of a million words it has room for three tokens. A tile has many tokens but only some
-words, and stays in the cache. Sums of exp(l) over tiles add up (``row_softmax.py``). A first pass
-over all tiles gives Z, the loss and the posteriors. A second one computes the logits of the rows
-that have a gradient again: four products instead of three, but with sampled gradients 1 + 3 s
-instead of 1 + 2 s, where s is the share of the kept rows.
+gradient; for a million words it has only three tokens. A tile has many tokens but only some words,
+and stays in the cache. The sums of exp(l) are added up over tiles (``row_softmax.py``). A first pass
+over all tiles gives Z, the loss and the posteriors. A second pass computes the logits again for the
+rows that have a gradient. This takes four products instead of three, or 1 + 3 s instead of 1 + 2 s
+with sampled gradients, where s is the share of the kept rows.
 
-Axes: N tokens, n that count, J components, d width of a component's vector, V vocabulary, R rows
-and v words of a tile.
+Axes: N tokens, n tokens that are not ignored, J components, d width of a component's vector, V
+vocabulary, R rows and v words of a tile.
 """
 
 from collections.abc import Iterator
@@ -24,18 +24,18 @@ from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_column
 from fairseq_doc.ops.row_softmax import are_moderate, at_target, exp_sums
 
 TILE_ROWS = 1024
-TILE_BYTES = 16 * 2**20  # of its logits
+TILE_BYTES = 16 * 2**20  # size of the logits of a tile
 
 
 class _Tile(NamedTuple):
     words: slice
     weight: Tensor  # (v, d), or (v, D) with the bias as a column, see ``with_column``
     logits: Tensor  # (R, v), in memory that all tiles share
-    targets: tuple[Tensor, Tensor]  # rows that have their target in the tile, and its columns
+    targets: tuple[Tensor, Tensor]  # the rows whose target is in the tile, and its columns
 
 
 class TiledLoss:
-    """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, in tiles; no smoothed labels."""
+    """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, in tiles, without smoothed labels."""
 
     def __init__(self, inputs: LossInputs) -> None:
         mixture, target, settings, self.wanted, self.draw, token_scale = inputs

@@ -1,8 +1,8 @@
-"""Adam, later with averaged weights (Melis, Kocisky and Blunsom, 2020; deepmind/lamb).
+"""Adam followed by weight averaging (Melis, Kocisky and Blunsom, 2020; deepmind/lamb).
 
-``--optimizer averaged_adam --lr-scheduler plateau``: the scheduler's ``--average-patience`` and
-``--average-at`` say from which check on the mean of the weights after every update is validated and
-saved (``averaged_weights.py``). Until then it is fairseq's Adam.
+Used as ``--optimizer averaged_adam --lr-scheduler plateau``. It is fairseq's Adam until averaging
+starts, which the scheduler's ``--average-patience`` and ``--average-at`` decide. From then on, the
+mean of the weights after every update is validated and saved (``averaged_weights.py``).
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class AdamWithAverage(AveragedWeights, Adam):
 
 @dataclass
 class AveragedAdamConfig(FairseqDataclass):
-    """Options; those without help are fairseq's."""
+    """Options; fields without help are fairseq's own options."""
 
     adam_betas: Any = option("Adam's betas", (0.9, 0.999))
     adam_eps: float = option("Adam's epsilon", 1e-8)
@@ -46,10 +46,10 @@ class AveragedAdam(FoundByModel, FairseqAdam):
     def __init__(self, cfg: Any, params: Iterable[torch.nn.Parameter]) -> None:
         FairseqOptimizer.__init__(self, cfg)
         needs = {
-            f"--lr-scheduler plateau, which starts the averaging, not {cfg.lr_scheduler_name}": (
+            f"--lr-scheduler plateau, which starts averaging; got {cfg.lr_scheduler_name}": (
                 cfg.lr_scheduler_name == "plateau"
             ),
-            "the model's own float32 weights: --amp or no half precision, not --fp16 or --bf16": (
+            "float32 weights: use --amp or no half precision instead of --fp16 or --bf16": (
                 not (cfg.fp16 or cfg.bf16)
             ),
         }

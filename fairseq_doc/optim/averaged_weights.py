@@ -1,9 +1,9 @@
-"""Optimizers that average a model's weights, found by the model.
+"""Optimizers that average a model's weights and can be looked up by the model.
 
-While averaging, a weight has two values: the raw one, which training continues with, and the
-average, which is validated and saved. The model's parameter holds one of them, the optimizer's
-state the other, its *shadow*; they are exchanged before validation and saving, and before a
-training step. A checkpoint holds both and says which is which.
+During averaging each weight has two values: the raw one, with which training continues, and the
+average, which is validated and saved. The model's parameter holds one of them and the optimizer's
+state the other, its *shadow*. They are exchanged before validation and saving, and before a
+training step. A checkpoint holds both and records which is which.
 """
 
 import weakref
@@ -14,8 +14,8 @@ import torch
 
 
 class FoundByModel:
-    """Base of what can be looked up by the model that it trains: fairseq's hooks for validation and
-    saving get the model, but neither the optimizer nor the scheduler."""
+    """Base class of optimizers and schedulers that can be looked up by the model they train, since
+    fairseq's hooks for validation and saving receive only the model."""
 
     _found: MutableMapping[tuple[type, int], Any] = weakref.WeakValueDictionary()
 
@@ -41,12 +41,12 @@ class AveragedWeights:
 
     def step(self, closure: Any = None) -> None:
         self.show(average=False)
-        super().step(closure)  # type: ignore[misc]  # of the optimizer
+        super().step(closure)  # type: ignore[misc]  # the optimizer's step
         self.average()
 
     @property
     def _group(self) -> dict[str, Any]:
-        return self.param_groups[0]  # all parameters are in one
+        return self.param_groups[0]  # there is only one group
 
     def begin_without_average(self) -> None:
         self._group.update(averaging=False, averaged_steps=0, shows_average=False)
@@ -60,8 +60,8 @@ class AveragedWeights:
 
     @torch.no_grad()
     def average(self, left_out: int = 0) -> None:
-        """If averaging has started, take the newest weights into the mean of all since then but
-        the first ``left_out``."""
+        """If averaging has started, add the newest weights to the mean over all updates since then,
+        except the first ``left_out``."""
         group = self._group
         if not group["averaging"]:
             return
@@ -74,7 +74,7 @@ class AveragedWeights:
                 self.state[p]["shadow"].lerp_(p, 1 / count)
 
     def show(self, average: bool) -> None:
-        """Put the averages, if there are any, or the raw weights into the parameters."""
+        """Put the averages, if averaging has started, or the raw weights into the parameters."""
         group = self._group
         if group["shows_average"] == (average and group["averaged_steps"] > 0):
             return

@@ -1,7 +1,8 @@
 """NT-ASGD (Merity et al., 2018): SGD, then averaging, then fine-tuning stages.
 
-``--optimizer nt_asgd --lr-scheduler nt_asgd``, both: fairseq passes the validation loss to the
-scheduler only. While averaging, the averages are validated and saved: ``averaged_weights.py``.
+Both ``--optimizer nt_asgd`` and ``--lr-scheduler nt_asgd`` are needed, since fairseq passes the
+validation loss only to the scheduler. During averaging the averages are validated and saved
+(``averaged_weights.py``).
 """
 
 import logging
@@ -31,14 +32,16 @@ logger = logging.getLogger(__name__)
 
 NAME = "nt_asgd"
 LAST_CHECKPOINT = "checkpoint_last.pt"
-FOR_A_SCHEDULE = "for a schedule give --optimizer sgd and --lr-scheduler fixed or another"
+FOR_A_SCHEDULE = "for a schedule use --optimizer sgd with --lr-scheduler fixed or another one"
 
 
 class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
-    """SGD with weight decay and, after :meth:`start_averaging`, an average of its iterates, as
-    torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging the newest iterate,
-    after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed learning rate takes
-    effect at once. Its state holds the stages' too, since ``--amp`` saves this optimizer alone."""
+    """SGD with weight decay and, after :meth:`start_averaging`, an average of its iterates.
+
+    The average is that of torch's ``ASGD`` with t0 = 0 and lambd = 0: the newest iterate after steps
+    1 and 2 of averaging, the mean of iterates 2 .. k after step k > 2. Unlike in torch, a changed
+    learning rate takes effect at once. The state includes that of the stages, since with ``--amp``
+    fairseq saves only this optimizer."""
 
     def __init__(
         self,
@@ -76,11 +79,11 @@ class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
         return {**super().state_dict(), "trigger": self.stages.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Learning rate and weight decay stay those of the options."""
+        """Load the state, but keep the learning rate and weight decay given by the options."""
         if "trigger" not in state_dict:
             raise FairseqDocError(
-                "expected the validation losses and the stage in the optimizer's state; got none: "
-                "start again from its weights by --reset-optimizer --reset-dataloader "
+                "the optimizer's state lacks the validation losses and the stage; to start again "
+                "from these weights, give --reset-optimizer --reset-dataloader "
                 "--reset-meters"
             )
         settings = {name: self._group[name] for name in ("lr", "weight_decay")}
@@ -91,22 +94,22 @@ class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
 
 @dataclass
 class NTASGDConfig(FairseqDataclass):
-    """Options; those without help are fairseq's."""
+    """Options; fields without help are fairseq's own options."""
 
     weight_decay: float = option("weight decay of the raw weights", 0.0)
     nonmono: int = option(
         "non-monotone interval n: averaging starts after an epoch whose validation loss is worse "
-        "than the best of all but the last n",
+        "than the best loss of those more than n epochs earlier",
         60,
         least=0,
     )
     finetune_stages: int = option(
-        "fine-tuning stages after averaging. Each starts from the best model so far, "
-        "checkpoint_best.pt, which is then always one of an epoch's end, with a fresh average. 0: "
-        "none, averaging lasts to --max-epoch. -1: until a stage does not lower the best "
-        "validation loss. Stage k's best model is kept as checkpoint_best_stage{k}.pt, where stage "
-        "0 is the training before fine-tuning. After --max-update or --patience, the next resume "
-        "writes the last epoch's",
+        "number of fine-tuning stages after averaging. Each starts a new average from the best "
+        "model so far, checkpoint_best.pt, which is then saved only at the end of an epoch. 0: no "
+        "fine-tuning, averaging continues to --max-epoch. -1: until a stage does not lower the best "
+        "validation loss. The best model of stage k is kept as checkpoint_best_stage{k}.pt, where "
+        "stage 0 is the training before fine-tuning. If --max-update or --patience ends the "
+        "training, the file for the last epoch is written on the next resume",
         0,
         least=-1,
     )
@@ -118,7 +121,7 @@ class NTASGDConfig(FairseqDataclass):
     continue_once: Optional[str] = II("checkpoint.continue_once")
     checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
     save_interval: int = II("checkpoint.save_interval")
-    # fairseq resolves an interpolated bool only under its option's own name.
+    # fairseq resolves an interpolated bool only if the field has the name of the option.
     disable_validation: bool = II("dataset.disable_validation")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
@@ -130,7 +133,7 @@ class NTASGDConfig(FairseqDataclass):
 
 @register_optimizer(NAME, dataclass=NTASGDConfig)
 class NTASGD(FoundByModel, FairseqOptimizer):
-    """fairseq's wrapper; it keeps each stage's best checkpoint."""
+    """fairseq's wrapper, which also keeps the best checkpoint of each stage."""
 
     def __init__(self, cfg: Any, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
@@ -142,14 +145,14 @@ class NTASGD(FoundByModel, FairseqOptimizer):
 
     @property
     def best_at_epoch_ends(self) -> bool:
-        """Fine-tuning starts from checkpoint_best.pt, then always that of an epoch's end."""
+        """Whether checkpoint_best.pt is saved only at the end of an epoch, for fine-tuning."""
         return self.cfg.finetune_stages != 0
 
     def resume(self, epoch_loss: tuple[int, float] | None, loss: float | None) -> None:
-        """Continue from a loaded checkpoint, whose weights have the validation loss ``loss``. If it
-        was saved at an epoch's end, ``epoch_loss`` is that epoch and its loss, which
-        :meth:`observe` has not had. Raises ``FairseqDocError`` if ``--finetune-stages`` is new and
-        the weights are not the best."""
+        """Resume from a loaded checkpoint whose weights have the validation loss ``loss``. If it was
+        saved at the end of an epoch, ``epoch_loss`` is (epoch, its loss), which has not been passed
+        to :meth:`observe`. Raises ``FairseqDocError`` if ``--finetune-stages`` is new and the
+        weights are not the best ones."""
         has_best = any("best" in state for state in self._optimizer.state.values())
         if self.cfg.finetune_stages and not has_best:
             if self.stages.best < math.inf:
@@ -164,33 +167,33 @@ class NTASGD(FoundByModel, FairseqOptimizer):
         stages = self.stages
         if loss is None or loss > stages.best:
             raise FairseqDocError(
-                "--finetune-stages starts from the best weights so far, and a run without stages "
-                "keeps them in checkpoint_best.pt alone: expected --restore-file "
+                "--finetune-stages starts from the best weights, which a run without stages keeps "
+                "only in checkpoint_best.pt: expected --restore-file "
                 f"{os.path.join(self.cfg.save_dir, 'checkpoint_best.pt')}; got a checkpoint saved "
                 f"after the best loss, {stages.best}"
             )
         self._check_not_begun()
         stages.best = stages.stage_best = math.inf
-        if epoch_loss is None:  # validated in mid-epoch: this loss will not be observed
+        if epoch_loss is None:  # validated within an epoch: this loss will not be observed
             stages.best = stages.stage_best = loss
             self._optimizer.keep_best()
             self._copy_checkpoint(max(stages.stage, 0), resumed=True)
 
     def _check_not_begun(self):
-        """Raise ``FairseqDocError`` if this command has begun the fine-tuning already."""
+        """Raise ``FairseqDocError`` if this command has already started the fine-tuning."""
         cfg, newest = self.cfg, self._file_of("last")
         if cfg.no_save or cfg.restore_file == LAST_CHECKPOINT or not os.path.exists(newest):
             return
         saved = checkpoint_utils.load_checkpoint_to_cpu(newest).get("last_optimizer_state") or {}
         if any("best" in state for state in saved.get("state", {}).values()):
             raise FairseqDocError(
-                f"{newest} has begun the fine-tuning already: leave out --restore-file to continue "
-                f"it, or give another --save-dir to begin again from {cfg.restore_file}"
+                f"the fine-tuning has already started in {newest}: leave out --restore-file to "
+                f"resume it, or give another --save-dir to start again from {cfg.restore_file}"
             )
 
     def observe(self, epoch: int, loss: float, resumed: bool = False) -> None:
-        """Take an epoch's validation loss; act as :class:`TrainingStages` says. The epoch's
-        checkpoint is written already, since fairseq saves first, or (``resumed``) just loaded."""
+        """Receive an epoch's validation loss and act as :class:`TrainingStages` decides. The
+        checkpoint of the epoch has already been written, or (``resumed``) just been loaded."""
         stages, finetuning = self.stages, self.cfg.finetune_stages != 0
         stage, stage_best = max(stages.stage, 0), min(stages.stage_best, loss)
         for action in stages.observe(epoch, loss):
@@ -225,32 +228,31 @@ class NTASGD(FoundByModel, FairseqOptimizer):
 
 
 def check_settings(cfg: Any) -> None:
-    """Raise ``FairseqDocError`` for settings with which averaging does not work."""
+    """Raise ``FairseqDocError`` for settings that averaging does not support."""
     check_ranges(NTASGDConfig, cfg)
     needs = {
-        f"--lr-scheduler {NAME}, which passes it losses, not {cfg.lr_scheduler_name}": (
+        f"--lr-scheduler {NAME}, which passes it the losses; got {cfg.lr_scheduler_name}": (
             cfg.lr_scheduler_name == NAME
         ),
-        f"--task {TASK}, which validates and saves the averages, not {cfg.task_name}": (
+        f"--task {TASK}, which validates and saves the averages; got {cfg.task_name}": (
             cfg.task_name == TASK
         ),
-        "the model's own float32 weights: --amp or no half precision, not --fp16 or --bf16": (
+        "float32 weights: use --amp or no half precision instead of --fp16 or --bf16": (
             not (cfg.fp16 or cfg.bf16)
         ),
-        "a loss as --best-checkpoint-metric, not --maximize-best-checkpoint-metric": (
+        "a loss as --best-checkpoint-metric, without --maximize-best-checkpoint-metric": (
             not cfg.maximize_best_checkpoint_metric
         ),
-        f"one --lr, which stays constant, not {','.join(map(str, cfg.lr))} ({FOR_A_SCHEDULE})": (
-            len(cfg.lr) == 1
-        ),
+        f"a single --lr, which stays constant; got {','.join(map(str, cfg.lr))} "
+        f"({FOR_A_SCHEDULE})": (len(cfg.lr) == 1),
     }
     check_needs(f"--optimizer {NAME}", needs)
     if cfg.disable_validation:
-        logger.warning("without validation, averaging never starts: --disable-validation is given")
+        logger.warning("averaging never starts, since --disable-validation is given")
     if not cfg.no_save:
-        written = "checkpoint_last.pt at every epoch's end, to copy each stage's best model: "
+        written = "checkpoint_last.pt at the end of every epoch, to copy each stage's best model: "
         needs = {
-            f"{written}--save-interval 1, not {cfg.save_interval}": cfg.save_interval == 1,
+            f"{written}--save-interval 1; got {cfg.save_interval}": cfg.save_interval == 1,
             f"{written}no --no-last-checkpoints": not cfg.no_last_checkpoints,
             f"{written}no --write-checkpoints-asynchronously": (
                 not cfg.write_checkpoints_asynchronously
@@ -261,7 +263,7 @@ def check_settings(cfg: Any) -> None:
 
 @dataclass
 class NTASGDScheduleConfig(FairseqDataclass):
-    """No options of its own."""
+    """The scheduler has no options of its own."""
 
     lr: List[float] = II("optimization.lr")
     stop_min_lr: float = II("optimization.stop_min_lr")
@@ -269,15 +271,13 @@ class NTASGDScheduleConfig(FairseqDataclass):
 
 @register_lr_scheduler(NAME, dataclass=NTASGDScheduleConfig)
 class NTASGDSchedule(FairseqLRScheduler):
-    """A constant learning rate, after the last stage ``--stop-min-lr``, at which fairseq stops.
-    It passes the validation loss to the optimizer."""
+    """A constant learning rate; after the last stage it is ``--stop-min-lr``, at which fairseq
+    stops. The scheduler passes the validation loss to the optimizer."""
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        refuse_options(
-            parser, {"warmup-updates": f"the rate of {NAME} is constant; {FOR_A_SCHEDULE}"}
-        )
+        refuse_options(parser, {"warmup-updates": f"{NAME} has a constant rate; {FOR_A_SCHEDULE}"})
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         # With --amp fairseq wraps the optimizer.
@@ -290,7 +290,7 @@ class NTASGDSchedule(FairseqLRScheduler):
         super().__init__(cfg, optimizer)
 
     def step(self, epoch: int, val_loss: float | None = None) -> float:
-        """``val_loss`` is None without validation, and on a resume."""
+        """End an epoch. ``val_loss`` is None without validation, and on a resume."""
         super().step(epoch, val_loss)
         if val_loss is not None:
             self.nt_asgd.observe(epoch, val_loss)

@@ -1,9 +1,9 @@
-"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses lower the rate, start averaging,
-end training.
+"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses decide when to lower the rate,
+start averaging and stop.
 
-A check is the validation at an epoch's end; ``--updates-per-epoch K`` gives one every K updates.
-The task passes its loss before fairseq saves, so that a checkpoint holds it; fairseq's own
-schedulers get it later, and lack it on a resume.
+A check is the validation at the end of an epoch, which is every K updates with
+``--updates-per-epoch K``. The task passes the loss on before fairseq saves, so that a checkpoint
+includes it; fairseq's own schedulers receive it later and lose it on a resume.
 """
 
 import logging
@@ -27,40 +27,38 @@ NAME = "plateau"
 
 @dataclass
 class PlateauScheduleConfig(FairseqDataclass):
-    """Options; those without help are fairseq's."""
+    """Options; fields without help are fairseq's own options."""
 
-    lr_shrink: float = option("factor of the learning rate where the loss has a plateau", 0.1)
+    lr_shrink: float = option("factor of the learning rate when the loss stops falling", 0.1)
     lr_patience: int = option(
-        "checks (validations at an epoch's end) after the best one, or after the last drop, that "
-        "the learning rate is kept for",
+        "lower the learning rate after more than N checks (validations at the end of an epoch) "
+        "since the best one and since the last drop",
         30,
         least=0,
     )
-    drop_at: int = option("check of the first drop at the latest (0: no such check)", 0, least=0)
+    drop_at: int = option("latest check of the first drop (0: no limit)", 0, least=0)
     average_patience: int = option(
-        "with --optimizer averaged_adam: averaging starts so many checks after the best one (0: "
-        "not by that)",
+        "with --optimizer averaged_adam: start averaging N checks after the best one (0: off)",
         0,
         least=0,
     )
     average_at: int = option(
-        "with --optimizer averaged_adam: check at which averaging starts at the latest (0: no such "
-        "check)",
+        "with --optimizer averaged_adam: latest check at which averaging starts (0: off)",
         0,
         least=0,
     )
     max_checks: int = option(
-        "end after so many checks (0: by --max-update or --max-epoch)", 0, least=0
+        "stop after N checks (0: only by --max-update or --max-epoch)", 0, least=0
     )
     stop_patience: int = option(
-        "checks without a new best loss after which training ends (0: it does not)", 0, least=0
+        "stop after more than N checks without a new best loss (0: off)", 0, least=0
     )
-    stop_ramp: int = option("during so many first checks --stop-patience grows from 1", 0, least=0)
+    stop_ramp: int = option("let --stop-patience grow from 1 over the first N checks", 0, least=0)
     stop_above: str = option(
-        "end where the best loss, if it goes on falling as over the last --stop-patience checks "
-        "(or --lr-patience), will be above this at --max-checks; in the unit of "
-        "--best-checkpoint-metric (nll_loss: bits a token); a,b,...: before the first drop of the "
-        "learning rate, after it, and so on",
+        "stop if the best loss, extrapolated to --max-checks from the last --stop-patience (or "
+        "--lr-patience) checks, stays above this limit, in the unit of --best-checkpoint-metric "
+        "(nll_loss: bits per token); a,b,...: limits before the first drop of the learning rate, "
+        "after it, and so on",
         "",
     )
     lr: List[float] = II("optimization.lr")
@@ -74,34 +72,34 @@ class PlateauScheduleConfig(FairseqDataclass):
 
 
 def limits_of(cfg: Any) -> list[float]:
-    """``--stop-above``: the limits before the first drop, after it and so on; the last one holds
-    from then on. The check at which the rate drops is still before the drop."""
+    """``--stop-above``: the limits before the first drop, after it, and so on; the last one holds
+    for all later checks. The check at which the rate drops counts as before the drop."""
     return [float(part) for part in cfg.stop_above.split(",") if cfg.stop_above]
 
 
 class Plateau:
-    """Takes the loss of every check.
+    """Decides from the loss of every check.
 
-    - The learning rate drops at a check more than ``lr_patience`` checks after the best one and
-      after the last drop; for the first time at check ``drop_at`` at the latest.
+    - The learning rate drops at a check more than ``lr_patience`` checks after both the best one
+      and the last drop; the first drop is at check ``drop_at`` at the latest.
     - Averaging starts ``average_patience`` checks after the best one, at check ``average_at`` at
       the latest.
     - Training stops after ``max_checks`` checks; at a check more than ``stop_patience`` checks
-      after the best one; and if the loss expected at the last check is above the limit.
+      after the best one; or if the loss expected at the last check is above the limit.
     """
 
     def __init__(self, cfg: Any) -> None:
         self._cfg, self._limits = cfg, limits_of(cfg)
         # The names below are keys of checkpoints.
         self.best_losses: list[float] = []  # the best loss up to each check
-        self.best_check = 0  # counted from 1
+        self.best_check = 0  # the first check is 1
         self.last_drop = 0
         self.drops = 0
         self.averages = False  # whether averaging has started
-        self.reason = ""  # why to stop; empty: go on
+        self.reason = ""  # why to stop; empty: continue
 
     def observe(self, loss: float) -> bool:
-        """Take the loss of one more check; return whether the learning rate drops now."""
+        """Receive the loss of the next check; return whether the learning rate drops now."""
         cfg, check = self._cfg, self.checks + 1
         best = self.best_losses[-1] if self.best_losses else math.inf
         if loss < best:
@@ -129,8 +127,8 @@ class Plateau:
         return 1 + (full - 1) * self.checks / ramp
 
     def expected_loss(self) -> float:
-        """The last check's loss, if the best one goes on falling as over the newest checks, as many
-        as the patience; -inf before there are so many."""
+        """The loss at the last check, extrapolated from the fall of the best loss over the newest
+        checks, as many as the patience; -inf before that many checks."""
         span = int(self.stop_patience if self._cfg.stop_patience else self._cfg.lr_patience)
         if not 1 <= span < self.checks:
             return -math.inf
@@ -157,14 +155,14 @@ class Plateau:
         return {name: value for name, value in vars(self).items() if name[0] != "_"}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """A training that had stopped goes on if the settings now allow it."""
+        """Load the state; a stopped training continues if the settings now allow it."""
         vars(self).update(state, best_losses=list(state["best_losses"]))
         if self.checks:
             self.reason = self._reason()
 
 
 def check_settings(cfg: Any) -> None:
-    """Raise ``FairseqDocError`` for settings with which the rules do not work."""
+    """Raise ``FairseqDocError`` for settings that the scheduler does not support."""
     check_ranges(PlateauScheduleConfig, cfg)
     try:
         finite = all(map(math.isfinite, limits_of(cfg)))
@@ -174,40 +172,40 @@ def check_settings(cfg: Any) -> None:
         f"--task {TASK}, which passes the validation loss": cfg.task_name == TASK,
         "one --lr": len(cfg.lr) == 1,
         "--lr-shrink between 0 and 1": 0 < cfg.lr_shrink < 1,
-        "a validation at the end of every epoch": (
+        "validation at the end of every epoch": (
             not cfg.disable_validation and cfg.validate_interval == 1
         ),
-        "no --validate-interval-updates (--updates-per-epoch says how often)": (
+        "no --validate-interval-updates (--updates-per-epoch sets the interval)": (
             not cfg.validate_interval_updates
         ),
         "a loss as --best-checkpoint-metric": not cfg.maximize_best_checkpoint_metric,
-        f"finite numbers as --stop-above, such as 6.35,6.06, not {cfg.stop_above!r}": finite,
-        "--max-checks with --stop-above, which is compared with the loss expected then": (
+        f"finite numbers as --stop-above, such as 6.35,6.06; got {cfg.stop_above!r}": finite,
+        "--max-checks with --stop-above, the limit of the loss at that check": (
             cfg.max_checks or not cfg.stop_above
         ),
-        "--stop-patience with --stop-above, or --lr-patience: how many checks it looks back on": (
+        "--stop-patience or --lr-patience with --stop-above, which looks back that far": (
             cfg.stop_patience or cfg.lr_patience or not cfg.stop_above
         ),
         "--stop-patience with --stop-ramp, which lowers it": cfg.stop_patience or not cfg.stop_ramp,
-        "--stop-patience above --lr-patience: training would end before the rate drops": (
+        "a --stop-patience above --lr-patience, or training would end before the rate drops": (
             cfg.drop_at or not 0 < cfg.stop_patience <= cfg.lr_patience
         ),
     }
     check_needs(f"--lr-scheduler {NAME}", needs)
     averages = bool(cfg.average_patience or cfg.average_at)
     optimizer = {
-        f"--optimizer {AVERAGED_ADAM}, not {cfg.optimizer_name}": (
+        f"--optimizer {AVERAGED_ADAM}; got {cfg.optimizer_name}": (
             cfg.optimizer_name == AVERAGED_ADAM
         )
     }
     check_needs("--average-patience or --average-at", optimizer, averages)
-    starts = {"--average-patience or --average-at, which start its averaging": averages}
+    starts = {"--average-patience or --average-at, which start averaging": averages}
     check_needs(f"--optimizer {AVERAGED_ADAM}", starts, cfg.optimizer_name == AVERAGED_ADAM)
 
 
 @register_lr_scheduler(NAME, dataclass=PlateauScheduleConfig)
 class PlateauSchedule(FoundByModel, FairseqLRScheduler):
-    """fairseq's wrapper. fairseq stops at a learning rate of ``--stop-min-lr``."""
+    """fairseq's wrapper of :class:`Plateau`. To stop, it sets ``--stop-min-lr`` as the rate."""
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         super().__init__(cfg, optimizer)
@@ -225,7 +223,7 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
         if plateau.observe(loss):
             logger.info(
                 f"check {plateau.checks}: best loss {plateau.best_losses[-1]} at check "
-                f"{plateau.best_check}; learning rate times {self.cfg.lr_shrink}"
+                f"{plateau.best_check}; learning rate multiplied by {self.cfg.lr_shrink}"
             )
         if plateau.averages:
             wrapped = getattr(self.optimizer, "fp32_optimizer", None) or self.optimizer  # --amp
@@ -233,10 +231,10 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
                 logger.info(f"averaging starts after check {plateau.checks}")
                 wrapped.optimizer.start_averaging()
         if plateau.reason:
-            logger.info(f"training ends at check {plateau.checks}: {plateau.reason}")
+            logger.info(f"training stops at check {plateau.checks}: {plateau.reason}")
 
     def step(self, epoch: int, val_loss: float | None = None) -> float:
-        """After :meth:`observe` has had the epoch's loss, and on a resume."""
+        """End an epoch, whose loss :meth:`observe` has received; also called on a resume."""
         super().step(epoch, val_loss)
         return self.step_update(None)
 

@@ -1,10 +1,9 @@
-"""Bracketing F1 as EVALB computes it (Sekine and Collins, 1997), with the parameters of COLLINS.prm
-or of another .prm file.
+"""Bracketing F1 as in EVALB (Sekine and Collins, 1997), with COLLINS.prm or another .prm file.
 
-Facts of EVALB that change results: a word is deleted by its exact tag, in each tree by its own; a
-bracket is deleted by its label after the cut at - or =; a bracket without words disappears. A
-sentence whose words then differ is an error and excluded from all totals. One without words to
-score is skipped.
+Details of EVALB that affect results: words are deleted by their exact tag, separately in each tree;
+brackets are deleted by their label, cut at - or =; brackets without words disappear. If the
+remaining words of a sentence differ, it is an error and excluded from all totals. A sentence without
+words to score is skipped.
 """
 
 import re
@@ -19,37 +18,37 @@ from fairseq_doc.files import read_text
 from fairseq_doc.preparation.trees import TRACE, Tree
 from fairseq_doc.scoring.metrics import Metric
 
-QUOTES = ("'", '"', "/")  # the words that EVALB treats as quotes
+QUOTES = ("'", '"', "/")  # words that EVALB treats as quotes
 MAX_PRM = 1 << 16  # bytes of a .prm file; COLLINS.prm has 1,500
 MAX_DIGITS = 9
 _CUT = re.compile("[-=].*")
 VALID, ERROR, SKIPPED = "valid", "error", "skipped"
-EXCLUDED = 3  # which of bracketing_f1's statistics is whether EVALB excludes the sentence
+EXCLUDED = 3  # index in bracketing_f1's statistics: whether EVALB excludes the sentence
 _Bracket = tuple[str, int, int]  # (label, start, end)
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a .prm file holds. The defaults are those of COLLINS.prm, and QUOTE_LABEL, which it
-    lacks."""
+    """The contents of a .prm file. The defaults are those of COLLINS.prm, plus QUOTE_LABEL, which
+    it does not have."""
 
     labeled: bool = True  # brackets match by label and span, not by span alone
-    cutoff_len: int = 40  # most words of a sentence in the second summary
-    # Tags whose words, and labels whose brackets, are deleted
+    cutoff_len: int = 40  # maximal length of a sentence in the second summary
+    # Tags and labels whose words and brackets are deleted
     delete_label: tuple[str, ...] = ("TOP", TRACE, ",", ":", "``", "''", ".")
     # Tags whose words do not count in a sentence's length
     delete_label_for_length: tuple[str, ...] = (TRACE,)
-    # Where one tree deletes a quote by such a tag and the other does not, both keep it.
+    # If only one of two trees deletes a quote with one of these tags, both keep it.
     quote_label: tuple[str, ...] = ("``", "''", "POS")
     eq_label: tuple[tuple[str, str], ...] = (("ADVP", "PRT"),)  # pairs that count as equal
     eq_word: tuple[tuple[str, str], ...] = ()
 
 
 def read_parameters(path: str) -> Parameters:
-    """Read a .prm file. DEBUG and MAX_ERROR are ignored: they change what EVALB prints and when it
-    stops."""
+    """Read a .prm file. DEBUG and MAX_ERROR are ignored, since they only affect what EVALB prints
+    and when it stops."""
     numbers = ("labeled", "cutoff_len")
-    # A list that the file does not name is empty.
+    # Lists that are not in the file are empty.
     values: dict[str, Any] = {f.name: () for f in fields(Parameters) if f.name not in numbers}
     known = sorted(field.name.upper() for field in fields(Parameters))
     for number, line in enumerate(read_text(path, MAX_PRM).split("\n"), start=1):
@@ -59,8 +58,8 @@ def read_parameters(path: str) -> Parameters:
         name, *given = words
         if name not in known or len(given) != (2 if name.startswith("EQ_") else 1):
             raise FairseqDocError(
-                f"{path}: line {number}: expected one of {', '.join(known)} with its value, or two "
-                f"after EQ_LABEL and EQ_WORD; got {shown(line.strip())}"
+                f"{path}: line {number}: expected one of {', '.join(known)} with a value (two for "
+                f"EQ_LABEL and EQ_WORD); got {shown(line.strip())}"
             )
         key = name.lower()
         if key not in numbers:
@@ -76,16 +75,16 @@ def read_parameters(path: str) -> Parameters:
 
 @dataclass(frozen=True)
 class SentenceResult:
-    """One candidate against its gold tree."""
+    """The comparison of a candidate with its gold tree."""
 
-    status: str  # VALID, ERROR (other words) or SKIPPED (nothing to score in the candidate)
-    length: int  # words of the gold tree that count for the cutoff
-    matched: int = 0  # brackets in both trees
-    gold: int = 0  # brackets of the gold tree
-    test: int = 0  # brackets of the candidate
-    crossing: int = 0  # brackets of the candidate that cross one of the gold tree's
-    words: int = 0  # scored words
-    correct_tags: int = 0  # scored words with equal tags
+    status: str  # VALID, ERROR (the words differ) or SKIPPED (no words to score in the candidate)
+    length: int  # number of words in the gold tree, for the cutoff
+    matched: int = 0  # number of brackets in both trees
+    gold: int = 0  # number of brackets in the gold tree
+    test: int = 0  # number of brackets in the candidate
+    crossing: int = 0  # number of the candidate's brackets that cross one in the gold tree
+    words: int = 0  # number of scored words
+    correct_tags: int = 0  # number of scored words with equal tags
 
     @property
     def recall(self) -> float:
@@ -97,7 +96,7 @@ class SentenceResult:
 
 
 def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
-    """Score the candidate ``test``."""
+    """Score the candidate ``test`` against the tree ``gold``."""
     length = sum(tag not in parameters.delete_label_for_length for tag in gold.tags)
     kept = [[tag not in parameters.delete_label for tag in tree.tags] for tree in (gold, test)]
     if not any(kept[1]):
@@ -129,7 +128,7 @@ def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
 
 
 def _equality(pairs: Sequence[tuple[str, str]]) -> Callable[[str, str], bool]:
-    """(a, b) -> whether they are equal or one of the pairs, which are not chained."""
+    """(a, b) -> whether they are equal or one of the pairs; pairs are not transitive."""
     if not pairs:
         return str.__eq__
     both = {*pairs, *((b, a) for a, b in pairs)}
@@ -137,7 +136,7 @@ def _equality(pairs: Sequence[tuple[str, str]]) -> Callable[[str, str], bool]:
 
 
 def _keep_quotes(gold: Tree, test: Tree, kept: list[list[bool]], parameters: Parameters) -> None:
-    """Keep, in both trees, the quotes that one of them deletes; changes ``kept``."""
+    """Keep quotes in both trees if only one of them deletes them; changes ``kept``."""
     places = [
         [i for i, tag in enumerate(tree.tags) if tag not in parameters.delete_label_for_length]
         for tree in (gold, test)
@@ -154,8 +153,8 @@ def _keep_quotes(gold: Tree, test: Tree, kept: list[list[bool]], parameters: Par
 
 
 def _brackets(tree: Tree, kept: Sequence[bool], parameters: Parameters) -> list[_Bracket]:
-    """(label, start, end) over the kept words; deleted and empty brackets are left out."""
-    before = [0, *accumulate(kept)]  # words kept before each place
+    """(label, start, end) of brackets over the kept words, without deleted and empty brackets."""
+    before = [0, *accumulate(kept)]  # number of kept words before each position
     same = _equality(parameters.eq_label)
     brackets = []
     for label, start, end in tree.brackets:
@@ -168,7 +167,7 @@ def _brackets(tree: Tree, kept: Sequence[bool], parameters: Parameters) -> list[
 def _matched(
     gold: Iterable[_Bracket], test: Iterable[_Bracket], same: Callable[[str, str], bool]
 ) -> int:
-    """The number of brackets that are in both, each used once."""
+    """The number of brackets in both lists, each counted once."""
     by_span = defaultdict(list)
     for label, start, end in test:
         by_span[start, end].append(label)
@@ -184,7 +183,7 @@ def _matched(
 
 
 def _crossing(gold: Iterable[_Bracket], test: Iterable[_Bracket]) -> int:
-    """How many brackets of ``test`` cross one of ``gold``."""
+    """The number of brackets in ``test`` that cross one in ``gold``."""
     spans = {(start, end) for _, start, end in gold}
     return sum(
         any(s < start < e < end or start < s < end < e for s, e in spans) for _, start, end in test
@@ -196,13 +195,14 @@ def _percent(part: int, whole: int) -> float:
 
 
 def f1(matched: int, gold: int, test: int) -> float:
-    """F1 of numbers of brackets, in percent."""
+    """F1 in percent, from numbers of brackets."""
     return _percent(2 * matched, gold + test)
 
 
 def bracketing_f1(parameters: Parameters) -> Metric:
-    """F1 of the brackets of a :class:`Tree` against a gold tree. Its statistics are the brackets
-    matched, of gold and of test, 0 if EVALB excludes the sentence, and whether it does so."""
+    """Bracketing F1 of a :class:`Tree` against a gold tree. The statistics are the numbers of matched
+    brackets, of brackets in the gold tree and of those in the candidate, which are 0 if EVALB
+    excludes the sentence, and whether it does so."""
 
     def statistics(test: Tree, gold: Tree) -> tuple[int, int, int, bool]:
         result = compare(gold, test, parameters)
@@ -212,8 +212,8 @@ def bracketing_f1(parameters: Parameters) -> Metric:
 
 
 def summarize(results: Sequence[SentenceResult]) -> dict[str, Any]:
-    """Totals over sentences and the brackets of all of them together; shares in percent. Errors and
-    skipped sentences are in no other figure."""
+    """Totals over all sentences and their brackets; shares are in percent. Erroneous and skipped
+    sentences are only counted."""
     valid = [result for result in results if result.status == VALID]
     matched = sum(result.matched for result in valid)
     gold = sum(result.gold for result in valid)
@@ -225,9 +225,9 @@ def summarize(results: Sequence[SentenceResult]) -> dict[str, Any]:
         "recall": _percent(matched, gold),
         "precision": _percent(matched, test),
         "f1": f1(matched, gold, test),
-        # Sentences whose brackets are all right
+        # Sentences in which all brackets are correct
         "complete_match": _percent(sum(r.matched == r.gold == r.test for r in valid), len(valid)),
-        # Crossing brackets a sentence, and sentences with none or at most two
+        # Crossing brackets per sentence; sentences without any, and with at most two
         "average_crossing": sum(r.crossing for r in valid) / len(valid) if valid else 0.0,
         "no_crossing": _percent(sum(r.crossing == 0 for r in valid), len(valid)),
         "two_or_less_crossing": _percent(sum(r.crossing <= 2 for r in valid), len(valid)),

@@ -1,16 +1,16 @@
-"""N-best lists of parse trees as parsers print them, gzip or not.
+"""N-best lists of parse trees as printed by parsers, gzipped or not.
 
-Three forms, for N candidates of sentence I, which counts from 0 or 1::
+There are three forms, for N candidates of sentence I, where I starts at 0 or 1::
 
     N I               N I               I ||| SCORE ||| TREE
     SCORE<TAB>TREE    SCORE             I ||| SCORE ||| TREE
     ...               TREE              ...
                       ...
 
-The second form is the Charniak parser's, with blank lines between sentences. The third is that of
-recurrent neural network grammars (RNNG): unordered samples, which may repeat each other, without
-tags and rare words; see ``sentence`` of :func:`fairseq_doc.preparation.trees.parse_tree`. Where the
-parser failed there is the tree ``(())``, whatever its score, or no candidate.
+The second form is that of the Charniak parser, with empty lines between sentences. The third is that
+of recurrent neural network grammars (RNNG): unordered samples, possibly with repetitions, without
+tags and rare words; see ``sentence`` in :func:`fairseq_doc.preparation.trees.parse_tree`. If the
+parser failed, there is the tree ``(())`` with any score, or no candidate.
 """
 
 import math
@@ -32,7 +32,7 @@ from fairseq_doc.preparation.trees import (
 )
 
 BAR = " ||| "
-MAX_SCORE = 1e12  # absolute
+MAX_SCORE = 1e12  # maximal absolute value
 _HEADER = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s*")
 _ROW = re.compile(r"\s*(\d{1,9})\s*\|\|\|(.*?)\|\|\|\s*(\(.*)")
 _NUMBERS = re.compile(r"^(?:[-+.\deEinf]+\t)+")
@@ -42,18 +42,18 @@ _FORMS = "'N INDEX', then a score and a tree N times, or 'INDEX ||| SCORE ||| TR
 
 @dataclass(frozen=True)
 class Candidate:
-    """One tree of a list."""
+    """One tree in a list."""
 
-    score: float  # the parser's own, a logarithm to whatever base it uses
-    text: str  # the tree as the file has it
-    line: int  # the number of the line with the tree
+    score: float  # the parser's score, a logarithm to the base that it uses
+    text: str  # the tree as written in the file
+    line: int  # number of the line with the tree
 
 
-Parses = list[tuple[Candidate, Tree]]  # of one list
+Parses = list[tuple[Candidate, Tree]]  # the candidates of one sentence
 
 
 def is_nbest(path: str) -> bool:
-    """Whether a file begins as an n-best file, and not with a tree."""
+    """Whether a file is an n-best file and does not begin with a tree."""
     first = next((line for line in text_lines(path) if line.strip()), "")
     return BAR in first or _HEADER.fullmatch(first) is not None
 
@@ -68,7 +68,7 @@ def read_nbest(path: str) -> Iterator[list[Candidate]]:
         if index != expected:
             raise FairseqDocError(
                 f"{path}: line {candidates[0].line}: expected sentence {expected}, since sentences "
-                f"are numbered one after another from 0 or 1; got {index}"
+                f"are numbered consecutively from 0 or 1; got {index}"
             )
         expected += 1
         yield candidates
@@ -77,7 +77,7 @@ def read_nbest(path: str) -> Iterator[list[Candidate]]:
 
 
 def _rows(path: str) -> Iterator[tuple[int, int, Candidate]]:
-    """(line of the list's header, 0 without; number of its sentence; candidate)."""
+    """(line number of the list's header, or 0; number of its sentence; candidate)."""
     lines = ((n, line) for n, line in enumerate(text_lines(path), start=1) if line.strip())
     for number, line in lines:
         if row := _ROW.fullmatch(line):
@@ -94,8 +94,8 @@ def _rows(path: str) -> Iterator[tuple[int, int, Candidate]]:
         for found in range(count):
             at, line = next(lines, (0, ""))
             score, tab, text = line.partition("\t")
-            text = _NUMBERS.sub("", text)  # rerank --output-nbest writes more scores
-            if not tab:  # the tree is on a line of its own
+            text = _NUMBERS.sub("", text)  # rerank --output-nbest writes several scores
+            if not tab:  # the tree is on the next line
                 at, text = next(lines, (0, ""))
             if not text.lstrip().startswith("("):
                 raise FairseqDocError(
@@ -120,14 +120,14 @@ def _candidate(path: str, line: int, score: str, text: str) -> Candidate:
 
 
 def read_lists(path: str) -> Iterator[list[Candidate]]:
-    """The candidates of each sentence; a file of trees has one."""
+    """The candidates of each sentence; in a file of trees, there is one each."""
     if is_nbest(path):
         return read_nbest(path)
     return ([Candidate(0.0, text, line)] for line, text in tree_texts(path))
 
 
 def every_word_is_tagged(path: str) -> bool:
-    """Whether each word in a file of trees or of n-best lists has a bracket of its own."""
+    """Whether every word in a file of trees or n-best lists has its own bracket, the tag."""
     return all(is_tagged(one.text) for candidates in read_lists(path) for one in candidates)
 
 
@@ -137,13 +137,13 @@ def parse_lists(
     sentences: Sequence[Tree] | None = None,
     tagged: bool = False,
 ) -> Iterator[Parses]:
-    """Yield the lists of a file with each candidate's tree, ``EMPTY`` where the parser failed.
-    ``sentences``: trees, one a list, whose words and tags are used; ``tagged`` as of
+    """Yield the lists of a file with the tree of each candidate, ``EMPTY`` if the parser failed.
+    ``sentences``: one tree per list, whose words and tags are used; ``tagged``: see
     :func:`fairseq_doc.preparation.trees.parse_tree`."""
     for number, candidates in enumerate(lists):
         if sentences is not None and number >= len(sentences):
             raise FairseqDocError(
-                f"{path}: line {candidates[0].line}: expected lists of {len(sentences):,} "
+                f"{path}: line {candidates[0].line}: expected lists for {len(sentences):,} "
                 "sentences; got more"
             )
         sentence = None if sentences is None else sentences[number]

@@ -1,7 +1,7 @@
-"""The output of an encoder-decoder that writes the symbols of trees -> n-best lists of trees.
+"""Converts the output of an encoder-decoder that generates symbols of trees into n-best lists.
 
-Words and tags are those of the sentence. An output with as many words as its sentence becomes a
-tree; brackets that do not match are repaired. Every other output is dropped. A sentence without any
+Words and tags are taken from the sentence. An output with as many words as the sentence becomes a
+tree, in which unmatched brackets are repaired; all other outputs are dropped. A sentence without a
 tree gets a flat one.
 """
 
@@ -16,25 +16,25 @@ from fairseq_doc.preparation.trees import Tree, bracketed
 from fairseq_doc.scoring.generated import GeneratedSentence, Hypothesis
 
 WELL_FORMED, REPAIRED, DROPPED = "well_formed", "repaired", "dropped"
-FLAT = "flat"  # sentences without any tree of their own
+FLAT = "flat"  # sentences without a tree of their own
 
 
 class CandidateLists(NamedTuple):
-    """Trees of outputs, and how many outputs had which kind."""
+    """The trees of outputs, and the number of outputs of each kind."""
 
     lists: list[list[tuple[float, Tree]]]  # each sentence's candidates, (ln P, tree)
-    counts: Counter[str]  # of outputs of each kind, and FLAT sentences
-    first_counts: Counter[str]  # of each sentence's first output
+    counts: Counter[str]  # number of outputs of each kind, and of FLAT sentences
+    first_counts: Counter[str]  # the same for the first output of each sentence
 
 
 def candidate_lists(
     outputs: Sequence[GeneratedSentence], sentences: Sequence[Tree], where: str
 ) -> CandidateLists:
-    """Trees of generated ``outputs`` over ``sentences``, trees with the words and tags to use;
-    ``where`` names the file in errors."""
+    """The trees of generated ``outputs``; ``sentences`` are trees with the words and tags to use,
+    and ``where`` names the file in errors."""
     if len(outputs) != len(sentences):
         raise FairseqDocError(
-            f"{where}: expected outputs of {len(sentences):,} sentences; got {len(outputs):,}"
+            f"{where}: expected outputs for {len(sentences):,} sentences; got {len(outputs):,}"
         )
     result = CandidateLists([], Counter(), Counter())
     for number, (output, sentence) in enumerate(zip(outputs, sentences, strict=True)):
@@ -45,8 +45,8 @@ def candidate_lists(
         source = output.source.split()
         if len(source) != len(sentence.words):
             raise FairseqDocError(
-                f"{where}: sentence {number}: expected {len(sentence.words)} words, as its tree "
-                f"has; got {len(source)}"
+                f"{where}: sentence {number}: expected {len(sentence.words)} words, as in its tree; "
+                f"got {len(source)}"
             )
         candidates = []
         for place, hypothesis in enumerate(output.hypotheses):
@@ -83,9 +83,9 @@ def _log_prob(hypothesis: Hypothesis, where: str) -> float:
 def tree_of_output(
     symbols: Sequence[str], source: Sequence[str], sentence: Tree
 ) -> tuple[Tree | None, str]:
-    """The tree of an output over a sentence, whose words are ``source`` as symbols, and its kind.
-    It is ``REPAIRED`` if its brackets do not match, see :func:`repaired`, or its words are others,
-    which the sentence's replace; ``DROPPED`` if it has more or fewer words."""
+    """The tree of an output for a sentence with the symbols ``source``, and its kind: ``REPAIRED``
+    if its brackets did not match (see :func:`repaired`) or its words differed and were replaced by
+    those of the sentence; ``DROPPED`` if it has more or fewer words."""
     own = [symbol for symbol in symbols if symbol[0] not in "()"]
     if len(own) != len(source):
         return None, DROPPED
@@ -97,14 +97,15 @@ def tree_of_output(
 
 
 def repaired(symbols: Sequence[str]) -> list[str]:
-    """The symbols with brackets that match.
+    """The symbols with matching brackets.
 
-    A closing bracket closes the innermost open one, whatever its label, and is left out if none is
-    open. Brackets that are open at the end are closed there. A bracket without words is left out.
+    A closing bracket closes the innermost open bracket, regardless of its label, and is removed if
+    no bracket is open. Brackets still open at the end are closed. Brackets without words are
+    removed.
     """
     kept: list[str] = []
-    opened: list[int] = []  # places of open brackets in kept
-    for symbol in [*symbols, *[")"] * len(symbols)]:  # enough to close all that are open
+    opened: list[int] = []  # positions of open brackets in kept
+    for symbol in [*symbols, *[")"] * len(symbols)]:  # enough to close all open ones
         if symbol[0] == "(":
             opened.append(len(kept))
         if symbol[0] != ")":
@@ -119,7 +120,7 @@ def repaired(symbols: Sequence[str]) -> list[str]:
 
 
 def nbest_lines(lists: Iterable[Sequence[tuple[float, Tree]]]) -> Iterator[str]:
-    """The lines of an n-best file of lists of (score, tree)."""
+    """The lines of an n-best file with these lists of (score, tree)."""
     for number, candidates in enumerate(lists):
         yield f"{len(candidates)} {number}"
         for score, tree in candidates:

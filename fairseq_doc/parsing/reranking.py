@@ -1,5 +1,5 @@
-"""N-best lists of parse trees for :mod:`fairseq_doc.scoring.rescoring`: their distinct candidates as a
-language model's symbols, compared with gold trees."""
+"""N-best lists of parse trees for :mod:`fairseq_doc.scoring.rescoring`: distinct candidates as symbols
+of a language model, and their comparison with gold trees."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,13 +20,13 @@ from fairseq_doc.scoring.rescoring import encode
 
 @dataclass
 class TreeLists:
-    """U lists of distinct candidates, which differ in more than tags."""
+    """U lists of distinct candidates, which do not differ only in tags."""
 
-    lists: list[NBestList]  # of trees as text, with the parser's scores
+    lists: list[NBestList]  # trees as text, with the parser's scores
     encoded: list[list[list[int]]]  # each candidate's symbols and end mark; empty for a failure
-    unknown: int  # symbols outside the dictionary
-    statistics: list[np.ndarray]  # (n, S) of each list; none without gold trees
-    candidates: int  # before merging
+    unknown: int  # number of symbols outside the dictionary
+    statistics: list[np.ndarray]  # (n, S) for each list; empty without gold trees
+    candidates: int  # number of candidates before merging
     roots: set[str | None]  # labels of the first candidates' roots
 
 
@@ -39,12 +39,12 @@ def read_tree_lists(
     sentences: Sequence[Tree] | None = None,
     tagged: bool = False,
 ) -> TreeLists:
-    """Read an n-best file, and merge candidates with equal symbols: the first one's tree and score
-    are kept. ``base`` is that of the logarithms that the scores are; ``metric`` compares with
-    ``gold``, one tree a list; other arguments as of :func:`parse_lists`."""
+    """Read an n-best file and merge candidates with equal symbols, keeping the tree and score of the
+    first. The scores are logarithms to ``base``; ``metric`` compares with ``gold``, one tree per
+    list; other arguments as in :func:`parse_lists`."""
     if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
         raise FairseqDocError(
-            "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
+            "expected a model of symbols of trees, such as (NP, trained on data of fairseq-doc "
             "prepare-parsing; got a dictionary without opening brackets"
         )
     word_symbol = WordSymbols.of_dictionary(dictionary)
@@ -75,7 +75,7 @@ def read_tree_lists(
 
 
 def _check_words(path: str, parses: Parses, gold: Tree | None, number: int) -> None:
-    """Refuse trees over other words than the first one of their list, or than the gold tree."""
+    """Refuse trees whose words differ from the first tree in their list or from the gold tree."""
     parsed = [(candidate.line, tree.words) for candidate, tree in parses if tree.words]
     whose = [(words, f"the first candidate of list {number}") for _, words in parsed[:1]]
     if gold is not None:
@@ -87,7 +87,7 @@ def _check_words(path: str, parses: Parses, gold: Tree | None, number: int) -> N
             )
             named = ["its end" if word is None else shown(word) for word in pair]
             raise FairseqDocError(
-                f"{path}: line {line}: a tree over other words than {of}: at word {at} expected "
+                f"{path}: line {line}: the words differ from those of {of}: at word {at} expected "
                 f"{named[0]}; got {named[1]}"
             )
 
@@ -95,8 +95,8 @@ def _check_words(path: str, parses: Parses, gold: Tree | None, number: int) -> N
 def scored_lines(
     lists: Iterable[NBestList], log_probs: Iterable[np.ndarray], weight: float
 ) -> Iterator[str]:
-    """Lines of an n-best file of the candidates, best first: the score, ln P, the parser's score and
-    the tree, with tabs between."""
+    """Lines of an n-best file with the candidates, best first: score, ln P, the parser's score and
+    the tree, separated by tabs."""
     for number, (one, own) in enumerate(zip(lists, log_probs, strict=True)):
         scores = own + weight * one.first_pass
         yield f"{len(scores)} {number}"

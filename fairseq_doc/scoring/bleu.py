@@ -1,4 +1,4 @@
-"""BLEU and chrF by sacrebleu, with its intervals, p values and signatures."""
+"""BLEU and chrF by sacrebleu, with its confidence intervals, p-values and signatures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,15 @@ def score_bleu(
     lowercase: bool = False,
     resamples: int = 1000,
 ) -> dict[str, dict[str, Any]]:
-    """Score systems, of which the first is the baseline; the references' language decides
-    sacrebleu's tokenizer. Returns {metric: {"signature": ..., "systems": [{"score", "mean",
-    "interval", "p", "ceiling"}]}}: mean of the resamples, half-width of their 95 % interval, p of
-    the difference from the baseline (None for the baseline itself), score of
-    :func:`best_possible` (None without targets)."""
+    """Score systems, the first of which is the baseline. The language of the references decides
+    sacrebleu's tokenizer.
+
+    Returns:
+        {metric: {"signature": ..., "systems": [{"score", "mean", "interval", "p", "ceiling"}]}}:
+        the mean of the resamples, half the width of their 95 % interval, the p-value of the
+        difference from the baseline (None for the baseline itself), and the score of
+        :func:`best_possible` (None without targets).
+    """
     from sacrebleu.significance import PairedTest
 
     metrics = _metrics(language, lowercase, references)
@@ -39,14 +43,14 @@ def score_bleu(
         for row, ceiling in zip(rows, ceilings, strict=True):
             row["ceiling"] = min(100.0, ceiling[number]) if ceiling else None
         for row in rows[1:]:
-            if row["score"] == rows[0]["score"]:  # sacrebleu would give the smallest p here
+            if row["score"] == rows[0]["score"]:  # sacrebleu would return the smallest p here
                 row["p"] = 1.0
         scores[metric] = {"signature": str(signature), "systems": rows}
     return scores
 
 
 def _metrics(language: str, lowercase: bool, references: list[str]) -> dict[str, Any]:
-    """sacrebleu's metrics, which keep the references."""
+    """sacrebleu's metrics for these references, which they cache."""
     from sacrebleu.metrics import CHRF
 
     return {

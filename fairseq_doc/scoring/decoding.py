@@ -1,7 +1,7 @@
-"""The beam and the length penalty with the best score on lines with references.
+"""Finds the beam size and length penalty with the best score on lines with references.
 
-A length penalty ranks the hypotheses that a search has found and does not change the search, so
-that each beam is searched once and its hypotheses are ranked by every length penalty.
+A length penalty ranks the hypotheses of a search without changing the search. So the search runs
+once for each beam size, and its hypotheses are ranked with every length penalty.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,17 +22,17 @@ BEAMS, LENPENS = "1,2,5,10", "0:2:0.1"  # tried by default
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingOptions:
-    """Lines with references, and what is tried on them."""
+    """Lines with references, and the values to try on them."""
 
     input: str | None = option(
-        "lines whose translations are scored, such as the raw source of the validation data: the "
-        "best beam and length penalty on them translate the input",
+        "find the best beam and length penalty on these lines, such as the raw source of the "
+        "validation data, and use them for the input",
         metavar="FILE",
     )
     reference: str | None = option("raw references of these lines", metavar="FILE")
-    metric: str = option("by which pairs are compared", "bleu", choices=METRICS)
-    beams: str = option("tried, each with every length penalty", BEAMS, metavar="N,N,...")
-    lenpens: str = option("tried with every beam", LENPENS, metavar="FROM:TO:STEP")
+    metric: str = option("metric to optimise", "bleu", choices=METRICS)
+    beams: str = option("beams to try", BEAMS, metavar="N,N,...")
+    lenpens: str = option("length penalties to try with each beam", LENPENS, metavar="FROM:TO:STEP")
 
     def __post_init__(self) -> None:
         if self.reference is None:
@@ -41,7 +41,7 @@ class DecodingOptions:
 
     @property
     def grid(self) -> list[tuple[int, float]]:
-        """(beam, length penalty), the smallest first: the order in which ties are broken."""
+        """Pairs (beam, length penalty) in ascending order, in which ties are resolved."""
         beams = self.beams.split(",")
         if not all(beam.strip().isdecimal() and int(beam) > 0 for beam in beams):
             raise FairseqDocError(
@@ -65,7 +65,7 @@ class DecodingOptions:
 
 @dataclass(frozen=True)
 class TunedDecoding:
-    """The best pair, and the metric, in percent, of each."""
+    """The best pair, and the metric in percent for each pair."""
 
     metric: str
     beam: int
@@ -73,7 +73,7 @@ class TunedDecoding:
     tried: dict[tuple[int, float], float]
 
     def as_json(self) -> dict[str, Any]:
-        """The same as an object of JSON."""
+        """The same as a JSON object."""
         tried = [
             {"beam": beam, "lenpen": lenpen, "value": value}
             for (beam, lenpen), value in self.tried.items()
@@ -82,7 +82,8 @@ class TunedDecoding:
         return {"metric": self.metric, "value": best, "tried": tried}
 
     def table(self) -> Iterator[str]:
-        """Lines: a row a length penalty, a column a beam, a star at the best pair."""
+        """Lines of a table with a row for each length penalty and a column for each beam; the best
+        pair is marked by a star."""
         beams, lenpens = (sorted(set(values)) for values in zip(*self.tried, strict=True))
         yield "lenpen" + "".join(f"{f'beam {beam}':>10} " for beam in beams)
         for lenpen in lenpens:
@@ -99,8 +100,8 @@ def tune_decoding(
     settings: SearchOptions,
     *arguments: Any,
 ) -> TunedDecoding:
-    """Search with each beam once, the other settings as they are, and rank by each length penalty;
-    of equally good pairs the first of the grid is taken. ``arguments`` are the last ones of
+    """Search once with each beam and otherwise unchanged settings, and rank by each length penalty.
+    Among equally good pairs, the first one in the grid wins. ``arguments`` are the last arguments of
     :meth:`fairseq_doc.evaluation.translation.Translator.search`."""
     metric = metric_of(options.metric, translator.task.cfg.target_lang)
     tried = {}

@@ -1,4 +1,4 @@
-"""fairseq-generate's output -> one record a sentence.
+"""Reads the output of fairseq-generate into one record per sentence.
 
 ::
 
@@ -6,10 +6,10 @@
     T-3<TAB>words                 the target, if the split has one
     H-3<TAB>score<TAB>words       a hypothesis, after --remove-bpe
     D-3<TAB>score<TAB>text        the same after --bpe and --tokenizer; not in older versions
-    P-3<TAB>number number ...     its log2 P, one number a token and one for the end of sentence
+    P-3<TAB>number number ...     log2 P of each of its tokens and of the end of sentence
 
-H, D and P come once for each hypothesis of ``--nbest``, the best first. Sentences come in any
-order. Other lines, such as logging, are ignored.
+H, D and P lines are repeated for each hypothesis of ``--nbest``, the best first. Sentences may be in
+any order. Other lines, such as logging, are ignored.
 """
 
 import math
@@ -20,15 +20,15 @@ from typing import Any
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import table_lines
 
-LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)  # of those that are read
+LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)  # lines that are read
 _REPEATED = "HDP"  # kinds of lines that --nbest repeats
 _Rows = dict[str, dict[int, list[tuple[int, str]]]]  # kind: {sentence: [(line, text)]}
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """``words`` and ``text`` of its H- and D- lines (the same in a file with only one of them), the
-    number of the H- line, and ``log2_probs`` of its P- line (None in a file without)."""
+    """``words`` and ``text`` from the H- and D- lines (equal if the file has only one of them), the
+    number of the H- line, and ``log2_probs`` from the P- line (None without P- lines)."""
 
     line: int
     words: str
@@ -38,8 +38,8 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class GeneratedSentence:
-    """At least one hypothesis, the best first; source and target as they were binarised, None in a
-    file without S- or T- lines."""
+    """At least one hypothesis, the best first; source and target as binarised, or None if the file
+    has no S- or T- lines."""
 
     hypotheses: tuple[Hypothesis, ...]
     source: str | None = None
@@ -47,17 +47,17 @@ class GeneratedSentence:
 
 
 def read_generated(path: str) -> list[GeneratedSentence]:
-    """Read fairseq-generate's output, in the order of sentence ids. Raises ``FairseqDocError`` for
-    a missing, repeated or damaged sentence."""
+    """Read the output of fairseq-generate in the order of sentence ids. Raises ``FairseqDocError``
+    for a missing, repeated or damaged sentence."""
     rows = _read_lines(path)
     count = _check_complete(rows, path)
     return [_sentence(rows, number, path) for number in range(count)]
 
 
 def _read_lines(path: str) -> _Rows:
-    """The lines by kind and sentence, without the scores of H- and D-."""
+    """The lines by kind and sentence, without the scores of H- and D- lines."""
     rows: _Rows = {kind: {} for kind in "STHDP"}
-    latest: dict[str, int] = {}  # sentence of each kind's last line
+    latest: dict[str, int] = {}  # {kind: sentence of the last line}
     for number, line in enumerate(table_lines(path), start=1):
         match = LINE.fullmatch(line)
         if match is None:
@@ -76,8 +76,8 @@ def _read_lines(path: str) -> _Rows:
         own = rows[kind].setdefault(sentence, [])
         if own and (kind not in _REPEATED or latest[kind] != sentence):
             raise FairseqDocError(
-                f"{path}: sentence {sentence} is there twice, again in line {number}; expected the "
-                "output of one run"
+                f"{path}: line {number} repeats sentence {sentence}; expected the output of a single "
+                "run"
             )
         own.append((number, text))
         latest[kind] = sentence
@@ -91,12 +91,12 @@ def _damaged(path: str, line: int, problem: str) -> FairseqDocError:
 
 
 def _check_complete(rows: _Rows, path: str) -> int:
-    """Check that every sentence has the same kinds of lines; gives the number of sentences."""
+    """Check that every sentence has the same kinds of lines; returns the number of sentences."""
     hypotheses = rows["H"] or rows["D"]
     if not hypotheses:
         raise FairseqDocError(
-            f"{path}: expected fairseq-generate's output, with H- and D- lines; got none (--quiet "
-            "leaves them out)"
+            f"{path}: expected the output of fairseq-generate, with H- and D- lines; got none "
+            "(--quiet leaves them out)"
         )
     count = max(number for by_sentence in rows.values() for number in by_sentence) + 1
     missing = count - len(hypotheses)
@@ -104,9 +104,9 @@ def _check_complete(rows: _Rows, path: str) -> int:
         first = next(number for number in range(count) if number not in hypotheses)
         raise FairseqDocError(
             f"{path}: {missing:,} of {count:,} sentences are missing, the first is {first}; "
-            "generate again, with --required-batch-size-multiple 1 (fairseq's default of 8 can "
-            "leave out the last sentences) and, instead of "
-            "--skip-invalid-size-inputs-valid-test, --max-source-positions for the longest"
+            "generate again with --required-batch-size-multiple 1 (fairseq's default, 8, can leave "
+            "out the last sentences) and, instead of --skip-invalid-size-inputs-valid-test, with "
+            "--max-source-positions for the longest sentence"
         )
     for number in range(count):
         counts = {kind: len(own.get(number, ())) for kind, own in rows.items() if own}
@@ -115,8 +115,8 @@ def _check_complete(rows: _Rows, path: str) -> int:
             line = hypotheses[number][0][0]
             got = ", ".join(f"{n} {kind}-" for kind, n in counts.items())
             raise FairseqDocError(
-                f"{path}: sentence {number} (line {line}) is cut off: expected the lines that the "
-                f"others have; got {got}; generate again"
+                f"{path}: sentence {number} (line {line}) is cut off: expected the same lines as "
+                f"for other sentences; got {got}; generate again"
             )
     return count
 
@@ -137,7 +137,7 @@ def _sentence(rows: _Rows, number: int, path: str) -> GeneratedSentence:
 def _numbers(path: str, line: int, text: str) -> tuple[float, ...]:
     try:
         numbers = tuple(map(float, text.split()))
-        if all(number < math.inf for number in numbers):  # nan is refused too
+        if all(number < math.inf for number in numbers):  # false for NaN, too
             return numbers
         raise ValueError
     except ValueError:

@@ -1,8 +1,7 @@
-"""fairseq-generate's output -> plain text, the best hypothesis of every sentence, to compare with
-raw references.
+"""The best hypotheses of fairseq-generate as plain text, for comparison with raw references.
 
-The data folder says which BPE and tokenisation to undo. Without it the generated targets (the
-``T-`` lines) show it: undone, they are the references.
+The data folder records which BPE and tokenisation to undo. Without it, this is inferred from the
+generated targets (the ``T-`` lines): correctly undone, they equal the references.
 """
 
 import html
@@ -20,16 +19,17 @@ from fairseq_doc.scoring.generated import read_generated
 
 AUTO = "auto"
 BPE_MARK = re.compile("|".join(mark.pattern for mark in BPE_MARKS.values()))
-UNKNOWN = re.compile("<unk>|\u2047")  # fairseq's mark, and sentencepiece's
-UNKNOWN_IN_TARGET = "<<unk>>"  # fairseq-generate's mark in a target
-# A comma, a sentence's last full stop or an English 's, attached to a word or set apart from it.
-# French sets ? ! : and ; apart in raw text too.
+UNKNOWN = re.compile("<unk>|\u2047")  # the marks of fairseq and of sentencepiece
+UNKNOWN_IN_TARGET = "<<unk>>"  # the mark of fairseq-generate in a target
+# A comma, a final full stop or an English 's, attached to a word or separated from it. French
+# separates ? ! : and ; even in raw text.
 ATTACHED = re.compile(r"\w,(?=\s|$)|\w\.\s*$|\w['\u2019]s\b")
 APART = re.compile(r"\s,(?=\s|$)|\s\.\s*$|\s(?:['\u2019]|&apos;)\s?s\b|@-@|&(?:apos|quot);")
-# Of the lines that match either, raw text has under 0.003 apart, tokenised text over 0.97
-# (Multi30k, Tatoeba and Debian's descriptions in English, German and French; Reuters's headlines).
+# Among lines that match either pattern, the share of separated ones is below 0.003 in raw text and
+# above 0.97 in tokenised text (Multi30k, Tatoeba and Debian's descriptions in English, German and
+# French; headlines of Reuters).
 TOKENIZED_SHARE = 0.2
-AGREEING_SHARE = 0.5  # hardly any line of another file agrees
+AGREEING_SHARE = 0.5  # in another file, hardly any line agrees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,36 +37,36 @@ class ReadOptions:
     """How outputs and references are read."""
 
     data: Path | None = option(
-        "folder of prepare-mt or prepare-headline: its settings say what to undo, instead of --bpe "
+        "folder of prepare-mt or prepare-headline, which records what to undo, instead of --bpe "
         "and --tokenizer"
     )
     bpe: str = option(
-        "segmentation to undo; found by default, and printed", AUTO, choices=(AUTO, *BPE_KINDS)
+        "segmentation to undo; detected and printed by default", AUTO, choices=(AUTO, *BPE_KINDS)
     )
     tokenizer: str = option(
-        "tokenisation to undo; found from the T- lines by default, and printed",
+        "tokenisation to undo; by default detected from the T- lines and printed",
         AUTO,
         choices=(AUTO, *TOKENIZERS),
     )
     tokenized_reference: bool = option(
-        "the references exist tokenised only: compare tokenised text with tokenised text", False
+        "compare tokenised texts, for references that exist only tokenised", False
     )
     allow_unknown: bool = option(
-        "score lines with <unk> or \u2047 as they are, and say how many", False
+        "score lines with <unk> or \u2047 as they are, and report their number", False
     )
-    lang: str = option("language, for --tokenizer", "en")
+    lang: str = option("language for --tokenizer", "en")
 
 
 @dataclass(frozen=True)
 class Undoing:
-    """What to undo: one of ``BPE_KINDS``, and one of ``TOKENIZERS`` in a language."""
+    """What to undo: one of ``BPE_KINDS``, and one of ``TOKENIZERS`` for a language."""
 
     bpe: str
     tokenizer: str
     language: str
 
     def __call__(self, lines: Sequence[str]) -> list[str]:
-        """The lines as plain text. If none has a mark of BPE, fairseq-generate has undone it."""
+        """The lines as plain text. If no line has a mark of BPE, fairseq-generate has undone it."""
         if self.bpe != "none" and any(map(BPE_MARK.search, lines)):
             from fairseq.data.data_utils import post_process
 
@@ -84,22 +84,22 @@ class Undoing:
 
 @dataclass(frozen=True)
 class System:
-    """One system's plain text, checked against the references, in their order."""
+    """The plain text of a system, in the order of the references and checked against them."""
 
     name: str  # its file
     hypotheses: list[str]
     undoing: Undoing
-    targets: list[str] | None  # undone; what a perfect system reaches is their score
+    targets: list[str] | None  # undone; a perfect system would reach their score
     agreeing: int | None  # see :func:`count_agreeing`; None without targets
-    unknown: int  # hypotheses with a mark of an unknown unit
+    unknown: int  # number of hypotheses with a mark of an unknown unit
 
 
 def read_references(path: str, options: ReadOptions = ReadOptions()) -> list[str]:
-    """Read references, one a line, which must be plain text without marks of unknown words, unless
-    the options allow them."""
+    """Read references, one per line. Unless the options allow otherwise, they must be plain text
+    without marks of unknown words."""
     references = list(text_lines(path))
     if not references:
-        raise FairseqDocError(f"{path}: expected references, one a line; got an empty file")
+        raise FairseqDocError(f"{path}: expected one reference per line; got an empty file")
     for number, line in enumerate(references, start=1):
         if not line.strip():
             raise FairseqDocError(f"{path}: line {number} is empty; expected a reference")
@@ -108,21 +108,21 @@ def read_references(path: str, options: ReadOptions = ReadOptions()) -> list[str
 
 
 def looks_tokenized(lines: Sequence[str]) -> bool:
-    """Whether punctuation is set apart from words as in tokenised text."""
+    """Whether punctuation is separated from words, as in tokenised text."""
     apart, attached = len(_matching(APART, lines)), len(_matching(ATTACHED, lines))
     return apart > TOKENIZED_SHARE * (apart + attached)
 
 
 def _matching(pattern: re.Pattern, lines: Sequence[str], start: int = 0) -> list[int]:
-    """The numbers of the lines that match a pattern somewhere."""
+    """The numbers of the lines that contain a pattern."""
     return [number for number, line in enumerate(lines, start) if pattern.search(line)]
 
 
 def _check_plain(
     place: str, lines: Sequence[str], options: ReadOptions, start: int = 1, after: str = ""
 ) -> None:
-    """Raise ``FairseqDocError`` for lines that are not plain text. ``place`` is the file and what
-    is numbered from ``start``; ``after`` says what was undone."""
+    """Raise ``FairseqDocError`` for lines that are not plain text. ``place`` names the file and the
+    unit that is numbered from ``start``; ``after`` says what was undone."""
 
     def refuse(pattern: re.Pattern, what: str, remedy: str) -> None:
         numbers = _matching(pattern, lines, start)
@@ -142,11 +142,11 @@ def _check_plain(
 def read_system(
     path: str, references: Sequence[str], options: ReadOptions = ReadOptions()
 ) -> System:
-    """Read one system's output as plain text; ``FairseqDocError`` if it is not, or for others'
-    references."""
+    """Read the output of a system as plain text. Raises ``FairseqDocError`` if it is not plain text
+    or does not belong to the references."""
     generated = read_generated(path)
     best = [sentence.hypotheses[0] for sentence in generated]
-    # H- lines are as the data was prepared; D- lines may be detokenised already.
+    # H- lines have the form of the prepared data; D- lines may already be detokenised.
     hypotheses = [one.words if options.data else one.text for one in best]
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     check_count(path, generated, references)
@@ -160,9 +160,9 @@ def read_system(
 
 
 def best_possible(system: System, references: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """The hypotheses of a system that outputs every target, the undone targets, and their
-    references. Sentences whose target has an unknown word are left out; None if no other is left,
-    or without targets."""
+    """The undone targets, which are the output of a perfect system, and their references. Sentences
+    whose target has an unknown word are left out. None if no sentence is left, or without
+    targets."""
     if system.targets is None:
         return None
     pairs = zip(system.targets, references, strict=True)
@@ -186,8 +186,8 @@ def find_undoing(
     references: Sequence[str],
     options: ReadOptions = ReadOptions(),
 ) -> Undoing:
-    """What the data folder or the options say. For ``AUTO``: BPE by its marks, and tokenisation if
-    undoing it turns more of the targets into the references."""
+    """What to undo according to the data folder or the options. ``AUTO`` detects BPE by its marks,
+    and tokenisation if undoing it makes more targets equal to their references."""
     if options.data is not None:
         prepared = text_settings(options.data)
         if prepared is None or not isinstance(prepared.get("target"), str):
@@ -205,8 +205,8 @@ def find_undoing(
         return Undoing(bpe, options.tokenizer, options.lang)
     if not targets:
         raise FairseqDocError(
-            f"{path} has no targets (T- lines) that would show whether it is tokenised; give "
-            "--data, --tokenizer moses or --tokenizer none"
+            f"{path} has no targets (T- lines) from which to detect the tokenisation; give --data, "
+            "--tokenizer moses or --tokenizer none"
         )
     expected = [_single_blanks(line) for line in references]
 
@@ -218,19 +218,19 @@ def find_undoing(
 
 
 def _single_blanks(line: str) -> str:
-    """The line with single blanks, without case."""
+    """The line in lower case with single blanks."""
     return " ".join(line.casefold().split())
 
 
 def without_blanks(line: str) -> str:
-    """A line without blanks, case and the escapes of tokenisation: the same for raw and tokenised
-    text."""
+    """A line in lower case, without blanks and escapes of tokenisation, so that raw and tokenised
+    text are equal."""
     return "".join(html.unescape(line.replace(" @-@ ", "-")).split()).casefold()
 
 
 def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str]) -> int:
-    """How many targets, undone, are the reference apart from blanks and case; raises
-    ``FairseqDocError`` for hardly any."""
+    """The number of undone targets that equal the reference up to blanks and case. Raises
+    ``FairseqDocError`` if there are too few."""
     agree = [
         UNKNOWN_IN_TARGET in target or without_blanks(target) == without_blanks(reference)
         for target, reference in zip(targets, references, strict=True)
@@ -239,6 +239,6 @@ def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str])
         raise FairseqDocError(
             f"{path}: {len(agree) - sum(agree):,} of {len(agree):,} generated targets differ from "
             f"the reference, the first in sentence {agree.index(False)}; expected the references "
-            "of the split that was generated"
+            "for the generated split"
         )
     return sum(agree)

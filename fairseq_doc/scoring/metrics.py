@@ -1,5 +1,5 @@
-"""Metrics as functions of statistics that add up over sentences, so that many choices among the same
-candidates are scored without reading them again."""
+"""Metrics as functions of statistics that are summed over sentences, so that many selections from
+the same candidates can be scored without reading them again."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,34 +18,34 @@ METRICS = ("wer", "bleu", "chrf", *ROUGES)
 
 @dataclass(frozen=True)
 class Metric:
-    """S numbers for each sentence; the metric, in percent, follows from their sums."""
+    """A metric, in percent, that follows from the sums of S numbers per sentence."""
 
     name: str
-    sign: int  # 1: the larger the better; -1: the smaller
+    sign: int  # 1: larger is better; -1: smaller is better
     statistics: Callable[[Any, Any], Sequence[float]]  # (hypothesis, reference) -> (S,)
     value: Callable[[np.ndarray], float]  # (S,) sums over sentences -> percent
 
     def table(self, candidates: Sequence[Any], reference: Any) -> np.ndarray:
-        """(n, S) the statistics of each of n candidates for a reference."""
+        """The statistics (n, S) of n candidates for a reference."""
         return np.array([self.statistics(one, reference) for one in candidates])
 
 
 def bleu_of(language: str, **settings: Any) -> "BLEU":
-    """sacrebleu's BLEU with its tokenizer of a language. Raises ``FairseqDocError`` for a language
-    whose tokenizer is not installed."""
+    """sacrebleu's BLEU with its tokenizer for a language. Raises ``FairseqDocError`` if the
+    tokenizer is not installed."""
     from sacrebleu.metrics import BLEU
 
     try:
         return BLEU(trg_lang=language, **settings)
-    except (RuntimeError, ImportError) as error:  # of ja and ko
+    except (RuntimeError, ImportError) as error:  # possible for ja and ko
         reason = " ".join(str(error).split())
         raise FairseqDocError(f"--lang {language}: sacrebleu has no tokenizer: {reason}") from None
 
 
 def metric_of(name: str, language: str = "") -> Metric:
-    """``wer``: substitutions, deletions and insertions for 100 words of the references, words as
-    they are. ``bleu``, ``chrf``: sacrebleu's, BLEU with its tokenizer of the language. ``rouge1``,
-    ``rouge2``, ``rougeL``: rouge-score's F1 without stemming, the mean over sentences."""
+    """``wer``: substitutions, deletions and insertions per 100 words of the references, without
+    normalisation. ``bleu``, ``chrf``: sacrebleu's, BLEU with its tokenizer for the language.
+    ``rouge1``, ``rouge2``, ``rougeL``: mean over sentences of rouge-score's F1 without stemming."""
     if name == "wer":
         return Metric("WER", -1, _errors, lambda sums: 100 * sums[0].item() / sums[1].item())
     if name in ROUGES:
@@ -58,7 +58,7 @@ def metric_of(name: str, language: str = "") -> Metric:
 
 
 def _of_sacrebleu(name: str, metric: Any) -> Metric:
-    """By the two methods that sacrebleu's own metrics and resampling share."""
+    """A metric that uses the two methods with which sacrebleu itself scores resamples."""
 
     def statistics(hypothesis: str, reference: str) -> list[float]:
         return metric._extract_corpus_statistics([hypothesis], [[reference]])[0]

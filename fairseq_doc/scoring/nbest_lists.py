@@ -1,14 +1,14 @@
-"""N-best lists of recognisers and translators -> the candidates of each, and back.
+"""Reads and writes n-best lists of speech recognisers and translators.
 
 ::
 
-    utt1-1 the words of a candidate     Kaldi: UTT-K, then its words; nothing after it is a candidate
-    utt1-2 the word of a candidate      without words
+    utt1-1 the words of a candidate     Kaldi: UTT-K, then the words of the candidate,
+    utt1-2 the word of a candidate      which may be empty
 
-    utt1-1 -310.2                       a file of the first pass: a number a candidate
-    utt1 the words that were said       a file of references: UTT, then its words
+    utt1-1 -310.2                       a file of the first pass: one number per candidate
+    utt1 the words that were said       a file of references: UTT, then the words
 
-fairseq-generate's output is the other form: candidate K of sentence N is ``N-K``.
+The other format is the output of fairseq-generate, in which candidate K of sentence N is ``N-K``.
 """
 
 import math
@@ -41,31 +41,31 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class NBestList:
-    """The n >= 1 candidates of an utterance or a sentence, the first pass's best first."""
+    """The n >= 1 candidates of an utterance or a sentence, the best of the first pass first."""
 
     name: str
     texts: list[str]  # (n,) plain text, or trees in brackets
-    first_pass: np.ndarray  # (n,) natural logarithms of P, or other scores: the larger the better
-    keys: Sequence[str] = ()  # (n,) of the candidates, in files that name them
+    first_pass: np.ndarray  # (n,) ln P or other scores; larger is better
+    keys: Sequence[str] = ()  # (n,) names of the candidates, if the file has them
     target: str | None = None  # what was to be generated, as plain text, without unknown words
 
     @property
     def words(self) -> np.ndarray:
-        """(n,) how many each candidate has."""
+        """The number of words in each candidate, (n,)."""
         return np.array([len(text.split()) for text in self.texts])
 
 
 def read_kaldi(
     path: str, first_pass: str | None = None, costs: bool = False, reference: str | None = None
 ) -> tuple[list[NBestList], list[str] | None]:
-    """Read Kaldi's lists, and a reference for each. Raises ``FairseqDocError`` for a line without
-    candidate's number, an utterance in two places, other candidates or utterances in another file,
-    and an empty file.
+    """Read lists of Kaldi and a reference for each. Raises ``FairseqDocError`` for a line without
+    the number of a candidate, an utterance in two places, files with different candidates or
+    utterances, and an empty file.
 
     Args:
-        first_pass: file of a number for each candidate; None: they are all 0.
-        costs: these numbers are costs, as Kaldi's are: the smaller the better.
-        reference: file of a reference for each utterance, in any order.
+        first_pass: file with a number for each candidate; None: all are 0.
+        costs: whether these numbers are costs, as in Kaldi, so that smaller is better.
+        reference: file with a reference for each utterance, in any order.
     """
     candidates = _archive(path, "an n-best list, lines such as utt1-1 the words", str)
     numbers = dict.fromkeys(candidates, 0.0)
@@ -79,7 +79,7 @@ def read_kaldi(
         keys = list(own)
         if not name or name in lists:
             raise FairseqDocError(
-                f"{path}: expected the candidates of an utterance one below the other, each UTT-K "
+                f"{path}: expected the candidates of an utterance on consecutive lines, each UTT-K "
                 f"with a number K, such as utt1-1 the words; got {shown(keys[0])}"
             )
         texts, scores = [candidates[key] for key in keys], [numbers[key] for key in keys]
@@ -92,7 +92,7 @@ def read_kaldi(
 
 
 def _utterance(key: str) -> str:
-    """UTT of ``UTT-K``; nothing without a number K."""
+    """UTT in ``UTT-K``; empty if K is not a number."""
     name, _, number = key.rpartition("-")
     return name if number.isdecimal() else ""
 
@@ -105,13 +105,13 @@ def _finite(text: str) -> float:
 
 
 def _archive(path: str, expected: str, convert: Callable[[str], _T]) -> dict[str, _T]:
-    """{first word: the others, converted} of the lines of a file."""
+    """{first word: the other words, converted} for the lines of a file."""
     found: dict[str, _T] = {}
     for number, line in enumerate(text_lines(path), start=1):
         if LINE.fullmatch(line):
             raise FairseqDocError(
-                f"{path}: line {number}: expected {expected}; got a line of fairseq-generate's "
-                f"output: give --format {GENERATED}"
+                f"{path}: line {number}: expected {expected}; got output of fairseq-generate: give "
+                f"--format {GENERATED}"
             )
         key, *rest = line.split(maxsplit=1) or [""]
         try:
@@ -130,7 +130,7 @@ def _archive(path: str, expected: str, convert: Callable[[str], _T]) -> dict[str
 
 
 def _check_same(what: str, path: str, own: dict, other: str, theirs: dict) -> None:
-    """Refuse two files that are not about the same candidates or utterances."""
+    """Refuse two files with different candidates or utterances."""
     for wanted, where, there in ((theirs, path, own), (own, other, theirs)):
         missing = [name for name in wanted if name not in there]
         if missing:
@@ -143,13 +143,13 @@ def _check_same(what: str, path: str, own: dict, other: str, theirs: dict) -> No
 def read_translations(
     path: str, data: Path | None = None, reference: str | None = None, plain: bool = True
 ) -> tuple[list[NBestList], list[str] | None]:
-    """Read fairseq-generate's output; the first pass is ln P of the whole candidate.
+    """Read the output of fairseq-generate; the first pass is ln P of the whole candidate.
 
     Args:
-        data: the folder that was generated from, whose units and tokenisation are undone; None: the
-            text of the D- lines as it is.
-        reference: file of raw references, one a line; gives them as the second result.
-        plain: refuse candidates that are not plain text; so it is with references too.
+        data: folder of the generated data, whose units and tokenisation are undone; None: use the
+            text of the D- lines.
+        reference: file of raw references, one per line, which are the second result.
+        plain: refuse candidates that are not plain text, which is always done with references.
     """
     generated = read_generated(path)
     undo = find_undoing(path, (), (), (), ReadOptions(data=data, bpe="none", tokenizer="none"))
@@ -165,8 +165,8 @@ def read_translations(
     firsts = [one.texts[0] for one in lists]
     if (plain or reference) and (any(map(BPE_MARK.search, firsts)) or looks_tokenized(firsts)):
         raise FairseqDocError(
-            f"{path}: the candidates hold marks of BPE, or look tokenised; expected plain text: "
-            "give --nbest-data, the folder that they were generated from"
+            f"{path}: expected plain text; got candidates that have marks of BPE or look tokenised: "
+            "give --nbest-data, the folder from which they were generated"
         )
     if reference is None:
         return lists, None
@@ -174,7 +174,7 @@ def read_translations(
     check_count(path, generated, references)
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     if targets:
-        if data is None:  # T- lines are as the data was prepared, whatever the D- lines are
+        if data is None:  # T- lines always have the form of the prepared data
             undo = find_undoing(path, (), targets, references)
         undone = undo(targets)
         count_agreeing(path, undone, references)
@@ -197,8 +197,8 @@ def tokenize(lists: Iterable[NBestList], form: TextForm, max_words: int) -> list
         count = len(candidates[longest])
         if count > max_words:
             raise FairseqDocError(
-                f"candidate {shown(one.keys[longest])} has {count:,} {form.unit}s: expected one "
-                f"sentence, at most {max_words:,}; if it is one, give --max-words"
+                f"candidate {shown(one.keys[longest])} has {count:,} {form.unit}s: expected a "
+                f"sentence of at most {max_words:,}; give --max-words if it is a sentence"
             )
     return tokenized
 
@@ -206,7 +206,7 @@ def tokenize(lists: Iterable[NBestList], form: TextForm, max_words: int) -> list
 def best_lines(
     lists: Iterable[NBestList], chosen: Iterable[int], named: bool = False
 ) -> Iterator[str]:
-    """The chosen candidate of each list; ``named``: as Kaldi has it, ``UTT words``."""
+    """The chosen candidate of each list; ``named``: in Kaldi's form, ``UTT words``."""
     for one, index in zip(lists, chosen, strict=True):
         text = one.texts[index]
         yield f"{one.name} {text}".rstrip() if named else text
@@ -215,8 +215,8 @@ def best_lines(
 def score_lines(
     lists: Iterable[NBestList], scored: Iterable[list[np.ndarray]], totals: bool = False
 ) -> Iterator[str]:
-    """Kaldi's scores, in the list's order: ``UTT-K`` and -ln P of each token and of the end mark, or
-    with ``totals`` their sum."""
+    """Scores in Kaldi's form, in the order of the list: ``UTT-K`` and -ln P of each token and of the
+    end mark, or with ``totals`` their sum."""
     for one, rows in zip(lists, scored, strict=True):
         for key, row in zip(one.keys, rows, strict=True):
             numbers = [row.sum()] if totals else row

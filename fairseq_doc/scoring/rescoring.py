@@ -1,10 +1,11 @@
-"""N-best lists rescored by language models: scores, the best candidates, tuned weights.
+"""Rescoring of n-best lists by language models: scores, the best candidates, tuned weights.
 
-A candidate's score is a s + w ln P + b n, with the first pass's score s, the language models' P of
-its tokens and the end mark, and its number of words n. ``rescore`` has a = 1 and tunes w and b;
-``rerank``, whose first pass is a parser, has w = 1 and b = 0, and tunes a.
+The score of a candidate is a s + w ln P + b n, where s is the score of the first pass, P the
+probability of its tokens and the end mark by the language models, and n its number of words.
+``rescore`` has a = 1 and tunes w and b; ``rerank``, whose first pass is a parser, has w = 1 and
+b = 0 and tunes a.
 
-Axes: U lists, n candidates of one, N of the longest list.
+Axes: U lists, n candidates in a list, N in the longest list.
 """
 
 from collections import Counter
@@ -28,8 +29,8 @@ from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.scoring.metrics import Metric
 from fairseq_doc.scoring.nbest_lists import NBestList
 
-MAX_ROUNDS = 5  # of tuning with carried states
-Rows = list[np.ndarray]  # ln P of the tokens and the end mark of each of n candidates
+MAX_ROUNDS = 5  # maximal number of rounds of tuning with carried states
+Rows = list[np.ndarray]  # for each of n candidates, ln P of its tokens and the end mark
 
 
 class Weights(NamedTuple):
@@ -47,7 +48,7 @@ def encode(
     dictionary: Dictionary, tokenized: Iterable[Sequence[Sequence[str] | None]]
 ) -> tuple[list[list[list[int]]], Counter[str]]:
     """The indices of each candidate's tokens and end mark, and the tokens outside the dictionary,
-    which are scored as ``<unk>``. A candidate that is None has neither; its ln P is -inf."""
+    which are scored as ``<unk>``. A candidate that is None has no indices, and its ln P is -inf."""
     unknown = Counter[str]()
     encoded = []
     for candidates in tokenized:
@@ -68,11 +69,11 @@ def score(
     progress: Progress = no_progress,
     at_once: int = MAX_SEQUENCES,
 ) -> Iterator[Rows]:
-    """Yields ln P of the tokens of each list's candidates, which start after ``</s>`` from a state
-    of zeros; with ``carry`` from the state after the last list's best candidate at the weights
-    (None: after its first one, as Kaldi's script does). ``at_once``: candidates scored together, or
-    as many as one list has; it changes memory and speed, and results by rounding only. Progress
-    counts the tokens of the longest candidates."""
+    """Yield ln P of the tokens of each list's candidates. They start after ``</s>`` from a zero
+    state or, with ``carry``, from the state after the previous list's best candidate at these
+    weights (None: after its first candidate, as in Kaldi's script). ``at_once``: number of
+    candidates that are scored together, at least those of one list; it changes memory and speed,
+    and results only by rounding. Progress counts the tokens of the longest candidates."""
     end = ensemble.dictionary.eos()
     chunks = chunks_of(encoded, 1 if carry else at_once)
     tokens = sum(max(map(len, chain(*chunk))) for chunk in chunks)
@@ -89,16 +90,16 @@ def score(
                     best = choose(lists[number : number + 1], [totals(own)], weights).item()
                 states = states_after(ensemble, [end, *sequences[best][:-1]], states)
             number += 1
-    next(steps, None)  # lets the progress bar end
+    next(steps, None)  # finishes the progress bar
 
 
 def totals(rows: Rows) -> np.ndarray:
-    """(n,) ln P of candidates; -inf of one without tokens."""
+    """ln P of each candidate, (n,); -inf for a candidate without tokens."""
     return np.array([row.cumsum()[-1] if len(row) else -np.inf for row in rows])
 
 
 class _Table:
-    """The parts of the candidates' scores, each (U, N), and which places are beyond a list's end."""
+    """The parts of the candidates' scores, each (U, N), and the mask of the padding after a list."""
 
     def __init__(self, lists: Sequence[NBestList], log_probs: Sequence[np.ndarray]) -> None:
         lengths = np.array([len(one.texts) for one in lists])
@@ -119,12 +120,12 @@ class _Table:
 def choose(
     lists: Sequence[NBestList], log_probs: Sequence[np.ndarray], weights: Weights
 ) -> np.ndarray:
-    """(U,) the index of each list's best candidate, the first of equal ones."""
+    """The index of the best candidate in each list, (U,); the first among equals."""
     return _Table(lists, log_probs).choose(weights)
 
 
 class Judge:
-    """The metric of any choice of candidates of U lists, from their statistics, (n, S) a list."""
+    """Scores any selection of candidates from U lists, from their statistics, (n, S) per list."""
 
     def __init__(self, metric: Metric, statistics: Sequence[np.ndarray]) -> None:
         self.metric, self.statistics = metric, statistics
@@ -132,7 +133,7 @@ class Judge:
         self._starts = np.cumsum([0, *map(len, statistics[:-1])])
 
     def chosen(self, chosen: Sequence[int] | np.ndarray) -> np.ndarray:
-        """(U, S) the statistics of one candidate a list, given by index."""
+        """The statistics (U, S) of one candidate per list, given by its index."""
         return self._rows[self._starts + np.asarray(chosen)]
 
     def __call__(self, chosen: Sequence[int] | np.ndarray) -> float:
@@ -140,22 +141,22 @@ class Judge:
 
     @property
     def oracle(self) -> list[int]:
-        """The index of each list's candidate that is the best by itself, the first of equal ones."""
+        """The index of the best candidate by itself in each list, the first among equals."""
         sign, value = self.metric.sign, self.metric.value
         return [int(np.argmax([sign * value(row) for row in rows])) for rows in self.statistics]
 
     def check_tunable(self) -> None:
-        """Raise ``FairseqDocError`` if no choice changes the metric."""
+        """Raise ``FairseqDocError`` if the metric is the same for every selection."""
         if all((rows == rows[0]).all() for rows in self.statistics):
             raise FairseqDocError(
-                f"weights cannot be tuned: the candidates of each list have equal {self.metric.name} "
-                "statistics, so every choice scores alike; expected lists that differ"
+                f"weights cannot be tuned: within each list, all candidates have the same "
+                f"{self.metric.name}, so every selection scores alike"
             )
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """The best of the weights tried, and the metric that they give, in percent."""
+    """The best weights, and the metric with them in percent."""
 
     weights: Weights
     value: float
@@ -168,7 +169,7 @@ def search(
     log_probs: Sequence[np.ndarray],
     grid: Sequence[Weights],
 ) -> Tuning:
-    """The best of the weights, of equally good ones the first."""
+    """The best weights in the grid, the first among equals."""
     table = _Table(lists, log_probs)
     values = {weights: judge(table.choose(weights)) for weights in grid}
     best = max(grid, key=lambda weights: judge.metric.sign * values[weights])
@@ -184,11 +185,12 @@ def tune(
     carry: bool = False,
     progress: Progress = no_progress,
 ) -> tuple[Tuning, list[Rows]]:
-    """The best of the weights, and the lists' scores at them.
+    """The best weights in the grid, and the scores of the lists with them.
 
-    Carried states depend on the weights. So with ``carry`` the lists are scored again at the weights
-    found, and weights tuned again, until they repeat, at most ``MAX_ROUNDS`` times; of the weights
-    at which lists were scored the best are taken, so that they give the same value again.
+    Carried states depend on the weights. So with ``carry`` the lists are scored again with the
+    weights found, and the weights tuned again, until they repeat, at most ``MAX_ROUNDS`` times. The
+    result is the best of the weights with which lists were scored, so that its value can be
+    reproduced.
     """
     weights, rounds = FIRST_PASS, {}
     while True:
@@ -197,7 +199,7 @@ def tune(
         found = search(judge, lists, log_probs, grid)
         if not carry:
             return found, scored
-        if weights in grid:  # not the first ones, perhaps
+        if weights in grid:  # perhaps not the first ones
             value = judge(choose(lists, log_probs, weights))
             rounds[weights] = Tuning(weights, value, found.tried), scored
         weights = found.weights

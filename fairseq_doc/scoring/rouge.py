@@ -1,5 +1,5 @@
-"""ROUGE-1, -2 and -L F1 by rouge-score, with and without Porter's stemming, as means over
-sentences, with intervals and p values by bootstrap resampling (Koehn, 2004)."""
+"""ROUGE-1, -2 and -L F1 by rouge-score, with and without Porter's stemming, as means over sentences,
+with confidence intervals and p-values by bootstrap resampling (Koehn, 2004)."""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from fairseq_doc.scoring.hypotheses import System, best_possible
 
 TYPES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 WORD = re.compile("[a-z0-9]+")
-MAX_WORDS = 5_000  # of a line; ROUGE-L's time and memory grow with the square
-# rouge-score keeps a-z and 0-9 only: it drops other letters, and # in place of a digit.
+MAX_WORDS = 5_000  # maximal number per line; time and memory of ROUGE-L grow with its square
+# rouge-score keeps only a-z and 0-9: it drops other letters, and # in place of a digit.
 LOST = re.compile(r"[^\W_a-z0-9]|#")
 SEED = 12345
 INTERVAL = (2.5, 97.5)  # percentiles of a 95 % interval
@@ -22,10 +22,13 @@ INTERVAL = (2.5, 97.5)  # percentiles of a 95 % interval
 def score_rouge(
     systems: Sequence[System], references: Sequence[str], resamples: int = 1000
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Score systems, of which the first is the baseline. Returns {"unstemmed" and "stemmed": {type:
-    [{"f1", "low", "high", "p", "ceiling"} for each system]}}: F1 times 100, its 95 % interval, p of
-    the difference from the baseline (None for the baseline), F1 of :func:`best_possible` (None
-    without targets)."""
+    """Score systems, the first of which is the baseline.
+
+    Returns:
+        {"unstemmed" and "stemmed": {type: [{"f1", "low", "high", "p", "ceiling"} for each
+        system]}}: F1 times 100, its 95 % interval, the p-value of the difference from the baseline
+        (None for the baseline), F1 of :func:`best_possible` (None without targets).
+    """
     check_lengths("the references", references)
     for system in systems:
         check_lengths(system.name, system.hypotheses)
@@ -57,7 +60,7 @@ def check_lengths(name: str, lines: Sequence[str]) -> None:
 def f_scores(
     texts: Sequence[str], references: Sequence[str], stemmed: bool
 ) -> dict[str, np.ndarray]:
-    """F1 of every sentence, {type: (N,) array in [0, 1]}."""
+    """F1 of each sentence, {type: (N,) array in [0, 1]}."""
     from rouge_score.rouge_scorer import RougeScorer  # slow to import
 
     scorer = RougeScorer(list(TYPES), use_stemmer=stemmed)
@@ -66,7 +69,8 @@ def f_scores(
 
 
 def compare_systems(systems: Sequence[np.ndarray], resamples: int) -> list[dict[str, Any]]:
-    """Compare systems, F1 of each sentence (N,), with the first; see :func:`score_rouge`."""
+    """Compare systems, given as F1 of each sentence (N,), with the first; see
+    :func:`score_rouge`."""
     means = [resampled_means(values, resamples) for values in systems]
     results: list[dict[str, Any]] = []
     for values, resampled in zip(systems, means, strict=True):
@@ -78,8 +82,8 @@ def compare_systems(systems: Sequence[np.ndarray], resamples: int) -> list[dict[
 
 
 def resampled_means(values: np.ndarray, resamples: int, seed: int = SEED) -> np.ndarray:
-    """(resamples,) means over sentences drawn with replacement. Equal numbers and seeds draw the
-    same sentences, so systems are compared pairwise."""
+    """Means over sentences drawn with replacement, (resamples,). The same number of sentences and
+    the same seed draw the same sentences, so the comparison of systems is paired."""
     rng = np.random.default_rng(seed)
     return np.array(
         [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
@@ -87,13 +91,14 @@ def resampled_means(values: np.ndarray, resamples: int, seed: int = SEED) -> np.
 
 
 def p_value(difference: float, resampled: np.ndarray) -> float:
-    """How often a resampled difference is as far from the measured one as that is from zero,
-    two-sided; at least 1 / (resamples + 1)."""
+    """The two-sided p-value: the share of resampled differences that are at least as far from the
+    measured difference as that is from zero; at least 1 / (resamples + 1)."""
     beyond = np.abs(resampled - difference) >= abs(difference)
     return (beyond.sum().item() + 1) / (len(resampled) + 1)
 
 
 def count_lost(references: Sequence[str]) -> tuple[int, int]:
-    """(words of the references, those with a letter, digit or # that rouge-score drops)."""
+    """(number of words in the references, number of those with a character that rouge-score drops:
+    a letter, a digit or #)."""
     words = [word for line in references for word in line.split()]
     return len(words), sum(LOST.search(word.lower()) is not None for word in words)

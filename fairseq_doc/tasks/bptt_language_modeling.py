@@ -1,4 +1,4 @@
-"""``bptt_language_modeling``: one stream, ordered windows, the state carried across them."""
+"""``bptt_language_modeling``: one stream in ordered windows, with the state carried across them."""
 
 import logging
 import operator
@@ -39,25 +39,25 @@ logger = logging.getLogger(__name__)
 
 @register_task(TASK, dataclass=BpttLanguageModelingConfig)
 class BpttLanguageModelingTask(FairseqTask):
-    """A corpus in columns, read window by window in order (section 5 of the paper).
+    """Language modeling on a corpus in columns, read window by window (section 5 of the paper).
 
-    ``--batch-size`` counts the columns of one worker; in evaluation ``--batch-size-valid``, or
-    ``--batch-size`` of ``fairseq-eval-lm``, counts those of all workers.
+    ``--batch-size`` is the number of columns of one worker. In evaluation, ``--batch-size-valid``,
+    or ``--batch-size`` of ``fairseq-eval-lm``, is that of all workers together.
     """
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
         self.dictionary = dictionary
         self._model: Any = None
-        self._logged: set[tuple[str, int]] = set()  # (split, columns) whose sizes were logged
+        self._logged: set[tuple[str, int]] = set()  # (split, columns) whose sizes have been logged
         self._first_column = 0
-        self._layout: Any = None  # of the training windows; a resume in mid-epoch needs the same
+        self._layout: Any = None  # of the training windows; a resume within an epoch needs the same
         self._windows_done = 0
         self._end_of_epoch = 0  # the number of the window after the epoch's last
-        self._start: float | None = None  # of this process's first epoch, in seconds
+        self._start: float | None = None  # time in seconds at which its first epoch started
         self._windows_read = 0  # by this process
         self._drawn_lengths: list[int] = []  # of the windows in this update
-        self._carried: torch.Tensor | None = None  # the training state of all workers' columns
+        self._carried: torch.Tensor | None = None  # the training state for all workers' columns
         self._valid_epoch: int | None = None
         self._valid_loss: float | None = None
 
@@ -80,8 +80,8 @@ class BpttLanguageModelingTask(FairseqTask):
         if not hasattr(getattr(model, "decoder", None), "carried_state"):
             name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
             raise FairseqDocError(
-                f"--task {TASK} needs an architecture that carries its state from window to "
-                f"window, such as lstm_doc_lm; got {name}"
+                f"--task {TASK} needs an architecture that carries its state across windows, such "
+                f"as lstm_doc_lm; got {name}"
             )
         self._model = model
         return model
@@ -94,7 +94,7 @@ class BpttLanguageModelingTask(FairseqTask):
     def get_batch_iterator(
         self, dataset, *, max_sentences=None, num_shards=1, shard_id=0, epoch=1, **more
     ):
-        """The same windows in order on every worker; each worker has its own columns."""
+        """All workers read the same windows in order, each of its own columns."""
         check_batches(max_sentences, **more)
         if dataset.split == self.cfg.train_subset:
             n_columns = max_sentences * num_shards
@@ -121,7 +121,7 @@ class BpttLanguageModelingTask(FairseqTask):
             steps, eos = (first_window * cfg.bptt, n_windows * cfg.bptt), self.dictionary.eos()
             columns = endless_columns(dataset, n_columns, *steps, cfg.seed, eos)
             sizes = (
-                f"{n_columns} columns read the {len(dataset):,} tokens round and round, each from "
+                f"{n_columns} columns read the {len(dataset):,} tokens in a loop, each starting at "
                 "a line of its own"
             )
             self._log_once(dataset.split, n_columns, sizes)
@@ -151,8 +151,8 @@ class BpttLanguageModelingTask(FairseqTask):
     def _columns(self, dataset, n_columns, num_shards):
         if n_columns % num_shards:
             raise FairseqDocError(
-                f"{n_columns} columns of split {dataset.split!r} do not divide over the workers: "
-                f"expected a multiple of {num_shards}, the number of workers"
+                f"split {dataset.split!r}: the number of columns must be a multiple of the number "
+                f"of workers, {num_shards}; got {n_columns}"
             )
         columns = columns_of(dataset, n_columns)
         targets = n_columns * (columns.size(1) - 1)
@@ -169,7 +169,7 @@ class BpttLanguageModelingTask(FairseqTask):
             logger.info(f"{split}: {sizes}")
 
     def begin_epoch(self, epoch, model):
-        """Log how long the training has left at this process's pace, validations included."""
+        """Log the remaining time at the current speed, including validations."""
         super().begin_epoch(epoch, model)
         if self._start is None:
             self._start = time.monotonic()
@@ -178,13 +178,13 @@ class BpttLanguageModelingTask(FairseqTask):
             per_epoch = pace * self._layout["windows"]
             left = timedelta(seconds=round((self.cfg.max_epoch - epoch + 1) * per_epoch))
             logger.info(
-                f"epoch {epoch} of {self.cfg.max_epoch} begins; {per_epoch / 60:.0f} minutes an "
+                f"epoch {epoch} of {self.cfg.max_epoch} begins; {per_epoch / 60:.0f} minutes per "
                 f"epoch, {left} left"
             )
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         _show(model, average=False)
-        self._valid_loss = None  # a validation before this step was not at the epoch's end
+        self._valid_loss = None  # a validation before this step was not at the end of the epoch
         window = sample["net_input"]["window"]
         if not self._drawn_lengths:
             self._model.decoder.begin_update(window)
@@ -194,20 +194,20 @@ class BpttLanguageModelingTask(FairseqTask):
         try:
             return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         except RuntimeError:  # out of memory
-            # fairseq skips the update with one worker, and makes it with several.
+            # fairseq skips the update with one worker, but not with several.
             if distributed_utils.get_data_parallel_world_size() == 1:
                 self._drawn_lengths = []
             raise
 
     def optimizer_step(self, optimizer, model, update_num):
-        """Update at the learning rate times the mean of (drawn length / ``--bptt``) of the
-        windows."""
+        """Update with the learning rate multiplied by the mean of (drawn length / ``--bptt``) over
+        the windows."""
         lengths, self._drawn_lengths = self._drawn_lengths, []
         rate = optimizer.get_lr()
         optimizer.set_lr(rate * sum(lengths) / (self.cfg.bptt * len(lengths)))
         optimizer.step()
         optimizer.set_lr(rate)
-        # Gathered at every update: only some workers save, and the others do not know when.
+        # Gather at every update, since ranks cannot know when another one saves.
         self._carried = _of_all_workers(self._model.decoder.carried_state())
 
     def begin_valid_epoch(self, epoch, model):
@@ -215,7 +215,7 @@ class BpttLanguageModelingTask(FairseqTask):
         _show(model, average=True)
 
     def post_validate(self, model, stats, agg):
-        """Keep the first subset's loss; at an epoch's end pass it to ``--lr-scheduler plateau``."""
+        """Keep the first subset's loss; at the end of an epoch, pass it to the plateau scheduler."""
         if self._valid_loss is not None:
             return
         self._valid_loss = float(stats[self.cfg.valid_metric])
@@ -224,9 +224,9 @@ class BpttLanguageModelingTask(FairseqTask):
             schedule.observe(self._valid_loss)
 
     def get_checkpoint_dict(self):
-        """Called before fairseq saves model and optimizer, so it puts the averages into the model.
-        The loss is saved, since the scheduler gets it later; the carried state, if the next window
-        needs it."""
+        """fairseq calls this before it saves model and optimizer, so here the averages are put into
+        the model. The state has the validation loss, which the scheduler receives only later, and
+        the carried state if the next window needs it."""
         _show(self._model, average=True)
         epoch_ended = self._windows_done == self._end_of_epoch
         resets = epoch_ended and self.cfg.updates_per_epoch is None
@@ -241,17 +241,18 @@ class BpttLanguageModelingTask(FairseqTask):
         }
 
     def set_checkpoint_dict(self, state):
-        """Raises ``FairseqDocError`` for a resume in mid-epoch with other windows."""
+        """Restore the state. Raises ``FairseqDocError`` for a resume within an epoch that has other
+        windows."""
         if state["carried"] is not None:
             layout, own = state["layout"], self._layout
             if layout != own:
                 differing = [k for k in own if layout.get(k) != own[k]]
                 saved, given = ({k: each.get(k) for k in differing} for each in (layout, own))
                 raise FairseqDocError(
-                    f"the checkpoint is inside a pass over the text, with {saved}: expected the "
-                    f"same, got {given}; resume with the same data and options, or start at epoch "
-                    "1 again with these weights by --reset-dataloader (--reset-lr-scheduler "
-                    "forgets the validations so far)"
+                    f"the checkpoint was saved within an epoch: expected {saved}, got {given}; "
+                    "resume with the same data and options, or start again at epoch 1 with these "
+                    "weights by --reset-dataloader (and --reset-lr-scheduler to forget earlier "
+                    "validations)"
                 )
             share = layout["columns"] // distributed_utils.get_data_parallel_world_size()
             mine = slice(self._first_column, self._first_column + share)
@@ -262,7 +263,7 @@ class BpttLanguageModelingTask(FairseqTask):
 
 
 def _show(model, average):
-    """Put the averages or the raw weights of an optimizer that averages into the model."""
+    """Put the averages or the raw weights into the model, if the optimizer averages."""
     wrapper = NTASGD.of(model) or AveragedAdam.of(model)
     if wrapper is not None:
         wrapper.optimizer.show(average)
@@ -282,7 +283,7 @@ def _iterator(windows, num_shards, shard_id, num_workers, buffer_size=0, epoch=1
 
 
 def _of_all_workers(state: torch.Tensor) -> torch.Tensor:
-    """(B, S) of this worker -> (C, S) of all workers, in their order."""
+    """Gather (B, S) of each worker into (C, S), in the order of the workers."""
     if distributed_utils.get_data_parallel_world_size() == 1:
         return state
     group = distributed_utils.get_data_parallel_group()

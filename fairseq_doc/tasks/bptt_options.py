@@ -1,4 +1,4 @@
-"""Options of ``bptt_language_modeling``, and the check that they fit together."""
+"""Options of ``bptt_language_modeling``, and checks of their combinations."""
 
 from dataclasses import dataclass
 from typing import Any, List, Optional
@@ -13,28 +13,27 @@ from fairseq_doc.options import check_needs, check_ranges, option
 
 @dataclass
 class BpttLanguageModelingConfig(FairseqDataclass):
-    """Options; those without help are fairseq's."""
+    """Options; fields without help are fairseq's own options."""
 
-    data: str = option("folder of fairseq-preprocess --only-source", MISSING)
+    data: str = option("folder written by fairseq-preprocess --only-source", MISSING)
     bptt: int = option("base length of a training window, in steps", 70, least=1)
     max_length_delta: int = option(
-        "a training window has at most --bptt plus this many steps", 40, least=0
+        "a training window has at most N steps more than --bptt", 40, least=0
     )
     eval_window: int = option(
-        "tokens evaluated at once, over all columns: with one column, the window's length; it "
-        "changes memory and speed, not the result",
+        "tokens evaluated at once, over all columns (with one column, the length of the window); "
+        "changes memory and speed, not results",
         1000,
         least=1,
     )
     updates_per_epoch: Optional[int] = option(
-        "an epoch is as many updates; the columns start at places of their own and read the whole "
-        "text round and round in windows of --bptt steps, without --max-length-delta, and no "
-        "epoch's end resets the state (default: an epoch is one pass over the text, in windows of "
-        "random length)",
+        "updates per epoch; each column starts at its own place and reads the whole text in a loop, "
+        "in windows of exactly --bptt steps, and the state is carried over epochs (default: an epoch "
+        "is one pass over the text, in windows of random length)",
         least=1,
     )
     partial_shuffle: bool = option(
-        "rotate every training column by a random offset of its own in each epoch (Press, 2019)",
+        "rotate each training column by a new random offset in every epoch (Press, 2019)",
         False,
     )
     seed: int = II("common.seed")
@@ -47,37 +46,35 @@ class BpttLanguageModelingConfig(FairseqDataclass):
     tokens_per_sample: int = II("task.bptt")  # fairseq-eval-lm lowers it by --context-window
 
 
-# {option of fairseq's task for language models: what replaces it}
+# {option of fairseq's language modeling task: what replaces it}
 NOT_OF_THIS_TASK = {
-    "tokens-per-sample": "--bptt is the length of a training window, --eval-window of evaluation",
+    "tokens-per-sample": "give --bptt, the length of a training window, or --eval-window",
     "sample-break-mode": "the text is one stream, cut into windows of --bptt steps; fairseq-doc "
     "score scores each sentence from a zero state",
-    "add-bos-token": "</s> of the line before precedes a line, and the first token is not scored",
-    "shorten-method": "no line is too long, since the text is one stream",
+    "add-bos-token": "each line follows </s> of the previous one; the first token is not scored",
+    "shorten-method": "the text is one stream, so no line is too long",
 }
 
 
 def check_options(cfg: Any) -> None:
-    """Raise ``FairseqDocError`` for options that do not fit together."""
+    """Raise ``FairseqDocError`` for options that cannot be combined."""
     check_ranges(BpttLanguageModelingConfig, cfg)
     update_freq = ",".join(map(str, cfg.update_freq))
     needs = {
-        f"one --update-freq, since all epochs are equally long, not {update_freq}": (
+        f"a single --update-freq, since all epochs are equally long; got {update_freq}": (
             len(cfg.update_freq) == 1
         ),
-        f"one data folder, since columns read it round and round, not {cfg.data}": (
+        f"a single data folder, since columns read it in a loop; got {cfg.data}": (
             len(split_paths(cfg.data)) == 1
         ),
-        "columns without an end, not those of one pass, which --partial-shuffle rotates": (
-            not cfg.partial_shuffle
-        ),
+        "no --partial-shuffle, which rotates columns of one pass": (not cfg.partial_shuffle),
     }
     check_needs("--updates-per-epoch", needs, cfg.updates_per_epoch)
     needs = {
-        f"--context-window 0, since the state is carried over the text, not {cfg.context_window}": (
+        f"--context-window 0, since the state is carried over the text; got {cfg.context_window}": (
             not cfg.context_window
         ),
-        f"other splits as --valid-subset than --train-subset, not {cfg.valid_subset}": (
+        f"a --valid-subset without the split of --train-subset; got {cfg.valid_subset}": (
             cfg.train_subset not in (cfg.valid_subset or "").split(",")
         ),
     }
@@ -85,13 +82,13 @@ def check_options(cfg: Any) -> None:
 
 
 def check_batches(max_sentences: int | None, **others: Any) -> None:
-    """Raise ``FairseqDocError`` for batches that are no columns."""
+    """Raise ``FairseqDocError`` for options of batches that do not define columns."""
     max_tokens = others.get("max_tokens")
     needs = {
-        "all batches, since each has targets: expected no --skip-remainder-batch": (
+        "all batches, since each has targets: leave out --skip-remainder-batch": (
             not others.get("skip_remainder_batch")
         ),
-        f"--batch-size, the columns, and --bptt, the steps of a batch, and no --max-tokens; "
+        f"--batch-size, the columns, and --bptt, the steps of a batch, but no --max-tokens; "
         f"got --batch-size {max_sentences}, --max-tokens {max_tokens}": (
             max_sentences is not None and max_tokens is None
         ),

@@ -1,4 +1,4 @@
-"""The command line that is tuned, read by fairseq's own parser before any work."""
+"""The command line to be tuned, checked by fairseq's own parser before any work."""
 
 import contextlib
 import io
@@ -22,36 +22,36 @@ from fairseq_doc import registration  # noqa: F401  # the parser knows our optio
 from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
 from fairseq_doc.tuning.settings import Settings, grouped, option_words
 
-if TYPE_CHECKING:  # which needs Optuna
+if TYPE_CHECKING:  # it needs Optuna
     from fairseq_doc.tuning.space import Space
 
 PROGRAM = "fairseq-train"
 PACKAGE = Path(fairseq_doc.__file__).parent
-# Options that are refused: {name in fairseq's settings: why}
+# Refused options: {name in fairseq's settings: why}
 _REFUSED = {
     "save_dir": "every trial has its own",
-    "restore_file": "its best validation would count as every trial's; --finetune-from-model "
-    "starts from a model",
+    "restore_file": "its best validation would count for every trial; to start from a model, use "
+    "--finetune-from-model",
     "no_save": "a trial's value is read from its checkpoints",
-    "disable_validation": "the best validation is a trial's value",
+    "disable_validation": "a trial's value is its best validation",
 }
 
 
-# What a stored command may have: flags, numbers and choices, without these two,
+# A stored command may have flags, numbers and choices, except these two,
 _OTHER_PROGRAMS = ("azureml_logging", "use_plasma_view")
-# and these texts. Others can name a file to write or code to run.
+# and these texts. Other texts can name a file to write or code to run.
 _TEXTS = """adafactor_eps adam_betas adamax_betas adaptive_softmax_cutoff batch_size_valid
     best_checkpoint_metric decoder_attention decoder_output_dim doc_components eval_bleu_detok
     gen_subset layer_dims lr max_tokens_valid phase_ratio source_lang stop_above target_lang
     total_num_update train_subset update_freq valid_subset""".split()
-# Their values are words or tuples of numbers: fairseq gives some of them to Python's eval.
+# Their values must be words or tuples of numbers: fairseq passes some of them to Python's eval.
 _VALUE = re.compile(r"[\w.,+-]*|[\d.,eE+\-\[\]() ]*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command line of fairseq-train without what is tuned, and how it rates checkpoints.
-    ``args`` is what fairseq's parser read, if this process asked it."""
+    """A command line of fairseq-train without the tuned options, and how it rates checkpoints.
+    ``args`` are the parsed settings, if this process has parsed it."""
 
     words: tuple[str, ...]
     metric: str
@@ -63,11 +63,11 @@ class Command:
 
 
 def options_of(words: Sequence[str]) -> tuple[dict[str, Action], Namespace]:
-    """({option: what fairseq's parser knows of it}, settings) of a command line."""
+    """({option: its action in fairseq's parser}, settings) of a command line."""
     if not words or os.path.basename(words[0]) != PROGRAM:
         got = shown(words[0]) if words else "none"
         raise FairseqDocError(
-            f"expected -- {PROGRAM} DATA ... after the other arguments, the training to tune; got "
+            f"expected the training to tune, -- {PROGRAM} DATA ..., after the other arguments; got "
             f"{got}"
         )
     return parsed(words[1:], "the command after --")
@@ -77,36 +77,35 @@ def kinds_of_numbers(words: Sequence[str]) -> dict[str, type]:
     """{option without its dashes: int or float} of those that are numbers, or lists of numbers."""
     kinds = {}
     for name, action in options_of(words)[0].items():
-        with contextlib.suppress(Exception):  # it does not take a number
+        with contextlib.suppress(Exception):  # the option does not take a number
             value = action.type("1") if callable(action.type) else ""
             kinds[name.lstrip("-")] = type(value[0] if isinstance(value, list) else value)
     return {name: kind for name, kind in kinds.items() if kind in (int, float)}
 
 
 def read_command(words: Sequence[str], space: "Space") -> Command:
-    """Check a command line by fairseq's parser, also with the values at both ends of every range.
-    An option may not be given twice, here and in the space, nor be one that the tuner sets."""
+    """Check a command line with fairseq's parser, also at both ends of every range. An option must
+    not be both here and in the space, and must not be one that the tuner sets."""
     known, args = options_of(words)
     names = [word.partition("=")[0] for word in words]
     given = {known[name].dest for name in names if name in known}
     for name, reason in _REFUSED.items():
         if name in given:
             option = f"--{name.replace('_', '-')}"
-            raise FairseqDocError(f"{option}: expected none, since {reason}; leave it out")
+            raise FairseqDocError(f"{option} cannot be given, since {reason}; leave it out")
     tried: dict[str, tuple] = {}
     for option, values in space.items():
         if f"--{option}" not in known:
             raise FairseqDocError(
-                f"the space has --{option}: expected an option of {PROGRAM} with these settings"
+                f"the space has --{option}, which is not an option of {PROGRAM} with these settings"
             )
         name = known[f"--{option}"].dest
         if name in given:
             raise FairseqDocError(
-                f"--{option}: expected in the space or in the command after --; got both; leave one "
-                "out"
+                f"--{option} is both in the space and in the command after --; leave one out"
             )
         if name in (*_REFUSED, "user_dir"):
-            raise FairseqDocError(f"the space has --{option}, which must be the same in all trials")
+            raise FairseqDocError(f"the space has --{option}, which must be equal in all trials")
         choices = getattr(values, "choices", None)
         tried[option] = choices or (getattr(values, "low"), getattr(values, "high"))  # noqa: B009
     for turn in range(max(map(len, tried.values()), default=0)):
@@ -117,19 +116,19 @@ def read_command(words: Sequence[str], space: "Space") -> Command:
 
 
 def with_options(command: Command, settings: Settings, words: Sequence[str]) -> Command:
-    """A trial's training with further options, which replace its own. It may be a stranger's: an
-    option that could write or run something elsewhere must be in ``words`` too, as a sign of
-    trust."""
+    """A trial's training with further options, which replace its own. Since the study may be a
+    stranger's, an option that could write or run something elsewhere must be repeated in ``words``
+    as a sign of trust."""
     if words and not words[0].startswith("-"):
         raise FairseqDocError(
-            f"expected options after --, for the study's training; got {shown(words[0])}"
+            f"expected options for the study's training after --; got {shown(words[0])}"
         )
     refuse_seed(words)
     program, *options = grouped(command.words)
     tried = grouped(option_words(settings))[1:]
     trusted = {_name(group) for group in grouped(words)[1:]}
     for name in trusted.intersection(map(_name, tried)):
-        raise FairseqDocError(f"{name}: expected none, since the trial has it; leave it out")
+        raise FairseqDocError(f"{name} cannot be given, since the trial sets it; leave it out")
     stored = [group for group in [*options, *tried] if _name(group) not in trusted]
     for group in stored:
         values = [group[0].partition("=")[2], *group[1:]]
@@ -152,7 +151,7 @@ def _name(group: Sequence[str]) -> str:
 
 
 def _is_harmless(action: Action | None) -> bool:
-    """Whether an option can neither write nor run anything outside the training's folder."""
+    """Whether an option cannot write or run anything outside the training's folder."""
     if action is None or action.dest in _OTHER_PROGRAMS:
         return False
     of_kind = action.nargs == 0 or action.choices or action.type in (int, float)
@@ -161,19 +160,19 @@ def _is_harmless(action: Action | None) -> bool:
 
 def _untrusted(option: Sequence[str]) -> FairseqDocError:
     return FairseqDocError(
-        f"the study's command has {shown(shlex.join(option), 500)}: expected only options that cannot "
-        "write or run anything outside the training's folder; if you trust it, repeat it after --"
+        f"the study's command has {shown(shlex.join(option), 500)}, which could write or run "
+        "something outside the training's folder; if you trust it, repeat it after --"
     )
 
 
 def refuse_seed(words: Sequence[str]) -> None:
     """Refuse --seed where each training gets its own."""
     if any(word.partition("=")[0] == "--seed" for word in words):
-        raise FairseqDocError("--seed: expected none, since every training gets its own")
+        raise FairseqDocError("--seed cannot be given, since every training gets its own seed")
 
 
 def value_of(option: str, words: Sequence[str]) -> str | None:
-    """The value of an option in a command line, as fairseq's parser reads it; None without it."""
+    """The value of an option in a command line, as fairseq's parser reads it; None if absent."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(option, dest="value")
     try:
@@ -184,7 +183,7 @@ def value_of(option: str, words: Sequence[str]) -> str | None:
 
 
 def _is_this_package(folder: str) -> bool:
-    """Whether a --user-dir, in the first place where fairseq finds it, is this package."""
+    """Whether a --user-dir, wherever fairseq finds it first, is this package."""
     home = os.path.dirname(fairseq.__file__)
     places = (folder, os.path.join(home, folder), os.path.join(home, "..", folder))
     found = next((place for place in places if os.path.exists(place)), None)
@@ -192,7 +191,7 @@ def _is_this_package(folder: str) -> bool:
 
 
 def program_for(words: Sequence[str]) -> list[str]:
-    """The file that is named, the script next to this Python or on the path, or the module."""
+    """The file named in the command, the script next to this Python or on the path, or the module."""
     if os.sep in words[0]:
         return [words[0]]
     own = Path(sys.executable).parent / PROGRAM
@@ -201,9 +200,9 @@ def program_for(words: Sequence[str]) -> list[str]:
 
 
 def parsed(words: Sequence[str], what: str) -> tuple[dict[str, Action], Namespace]:
-    """({option: what the parser knows of it}, settings), with what it adds while it reads."""
+    """({option: its action in the parser}, settings), including options added while parsing."""
     printed = io.StringIO()
-    argv, sys.argv = sys.argv, [PROGRAM, *words]  # where fairseq looks for --user-dir
+    argv, sys.argv = sys.argv, [PROGRAM, *words]  # fairseq looks for --user-dir here
     try:
         with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
             parser = options.get_training_parser()
@@ -217,9 +216,9 @@ def parsed(words: Sequence[str], what: str) -> tuple[dict[str, Action], Namespac
         if usage_error is not None:
             raise usage_error from None
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        if reason == "RuntimeError:":  # fairseq raises it for an unknown model
-            reason = "no --arch, the model, is given"
+        if reason == "RuntimeError:":  # fairseq raises it without a model
+            reason = "--arch, the model, is missing"
     finally:
         sys.argv = argv
-    reason = reason or "it asks for help or ends at once"
-    raise FairseqDocError(f"{what}: expected what {PROGRAM} takes; it says: {reason[:500]}")
+    reason = reason or "only prints help or a version"
+    raise FairseqDocError(f"{what} is not accepted by {PROGRAM}: {reason[:500]}")

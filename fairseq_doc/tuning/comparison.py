@@ -1,8 +1,8 @@
-"""Systems that are trained alike, each with several seeds, and what they reach.
+"""Several systems trained in the same way, each with several seeds, and their results.
 
-DIR/data.SHA256SUMS               of the data folder that all read
+DIR/data.SHA256SUMS               checksums of the data folder that all trainings read
 DIR/NAME-seedN/                   a training, see training.py
-DIR/NAME-seedN/evaluation.json    what its best checkpoint reaches; its checksum is in SHA256SUMS
+DIR/NAME-seedN/evaluation.json    results of its best checkpoint; its checksum is in SHA256SUMS
 """
 
 import json
@@ -45,7 +45,7 @@ from fairseq_doc.tuning.training import CHECKPOINTS, LOG, best_value, folder_of,
 SPLITS = ("valid", "test")
 FACTS = ("parameters", "tokens_per_second", "ceiling")
 DATA = ("dict*.txt", "*.idx", "*.bin")  # what a data folder holds
-MAX_JSON = 1 << 20  # bytes of the files of this folder
+MAX_JSON = 1 << 20  # bytes of an evaluation.json
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _SPEED = re.compile(r"\| train \| .*\| wps ([\d.]+) \|")
 
@@ -59,25 +59,25 @@ def compare(
     progress: Progress,
     remark: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
-    """Train each system as :func:`train_seeds` and evaluate it. What is done is not repeated.
-    ``reference`` is the raw test references of a translation; None for language models.
+    """Train each system by :func:`train_seeds` and evaluate it. Finished work is not repeated.
+    ``reference``: file of the raw test references of a translation; None for language models.
 
     Returns:
         {system: ``command``; ``seeds``, those that did not diverge; ``parameters``;
         ``tokens_per_second``; ``ceiling``, of a translation's BLEU; ``valid`` and ``test``:
-        ``values`` and their :func:`summary`}. A system all of whose trainings diverged is left
-        out.
+        ``values`` and their :func:`summary`}. A system is left out if all its trainings
+        diverged.
 
     Raises:
-        FairseqDocError: a training failed, all diverged, a folder has a training with other options
-            or on other data, or another process is at work.
+        FairseqDocError: a training failed, all diverged, a folder holds a training with other
+            options or on other data, or another process works in the folder.
     """
     for system in systems.values():
         _check(system.args, reference)
     stamp = {"reference": None if reference is None else checksums.sha256_of(reference)}
     refuse_links(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    busy = f"another process compares systems in {folder}: wait until it has ended"
+    busy = f"another process compares systems in {folder}: wait until it ends"
     with lock(folder / "compare.lock", busy):
         _check_data(next(iter(systems.values())).args.data, folder)
         values = train_seeds(systems, seeds, workers, folder, remark)
@@ -91,7 +91,7 @@ def compare(
             if row := _row(name, found, remark):
                 rows[name] = {"command": system.line({}), **row}
     if not rows:
-        raise FairseqDocError("expected a training that does not diverge; got none")
+        raise FairseqDocError("all trainings diverged, so there is nothing to compare")
     baseline = next(iter(rows.values()))
     for row in rows.values():
         for split in SPLITS:
@@ -102,7 +102,7 @@ def compare(
 def _row(
     name: str, found: dict[int, dict[str, Any]], remark: Callable[[str], None]
 ) -> dict[str, Any] | None:
-    """A system's row of :func:`compare` without summaries, of {seed: its evaluation}. None if no
+    """A system's row of :func:`compare`, without summaries, from {seed: evaluation}. None if no
     seed has finite values."""
     kept = {}
     for seed, own in found.items():
@@ -110,9 +110,9 @@ def _row(
         if worst is None:
             kept[seed] = own
         else:
-            remark(f"{name}, seed {seed}: {own[worst]} on {worst}: it counts as diverged")
+            remark(f"{name}, seed {seed}: {own[worst]} on {worst} counts as diverged")
     if not kept:
-        remark(f"{name}: every training diverged: it is left out")
+        remark(f"{name} is left out: all its trainings diverged")
         return None
     first = next(iter(kept.values()))
     facts = {fact: first.get(fact) for fact in FACTS}
@@ -121,13 +121,13 @@ def _row(
 
 
 def _check(args: Namespace, reference: str | None) -> None:
-    """Raise ``FairseqDocError`` if what follows the training would fail."""
+    """Raise ``FairseqDocError`` if the evaluation after the training would fail."""
     if args.task not in SYSTEMS:
         raise FairseqDocError(
             f"--task: expected one of {', '.join(SYSTEMS)}; got {shown(str(args.task))}"
         )
     if (args.task == TRANSLATION) != (reference is not None):
-        raise FairseqDocError("--reference: expected for a translation, and for no other task")
+        raise FairseqDocError("--reference is needed for a translation, and only then")
     if args.task == TASK:
         names = [f"{split}.idx" for split in SPLITS]
     elif args.source_lang is None or args.target_lang is None:
@@ -139,17 +139,17 @@ def _check(args: Namespace, reference: str | None) -> None:
 
 
 def _check_data(data: str, folder: Path) -> None:
-    """Raise ``FairseqDocError`` if the trainings of a folder read data that was made again since."""
+    """Raise ``FairseqDocError`` if the data has changed since the trainings of a folder."""
     source, kept = Path(split_paths(data)[0]), folder / f"data.{checksums.NAME}"
     if (source / checksums.NAME).exists():
         lines = list(text_lines(source / checksums.NAME))
-    else:  # of fairseq-preprocess
+    else:  # written by fairseq-preprocess
         names = (path.name for pattern in DATA for path in source.glob(pattern))
         lines = checksums.lines_of(source, names)
     if kept.exists() and list(text_lines(kept)) != lines:
         raise FairseqDocError(
-            f"{folder}: expected trainings on {data} as it is; got some on other data: "
-            "remove the folder, or give another --dir"
+            f"{folder} holds trainings on other data than {data} has now: remove the folder, or "
+            "give another --dir"
         )
     write_lines(kept, lines)
 
@@ -161,9 +161,9 @@ def _evaluation(
     stamp: dict[str, Any],
     progress: Progress,
 ) -> dict[str, Any]:
-    """``valid`` and ``test`` of a finished training, perplexity, or its best validation and BLEU;
-    ``FACTS``. Kept in the folder, with what they were computed from: the checkpoint's digest and
-    ``stamp``."""
+    """``valid`` and ``test`` of a finished training (perplexities, or the best validation and
+    BLEU), and ``FACTS``. They are kept in the folder, with what they were computed from: the
+    checkpoint's digest and ``stamp``."""
     checkpoint = folder / CHECKPOINTS / "checkpoint_best.pt"
     data = system.args.data
     stamp = {"checkpoint": checksums.sha256_of(checkpoint), "data": data, **stamp}
@@ -184,7 +184,7 @@ def _evaluation(
 
 
 def _kept_evaluation(path: Path, stamp: dict[str, Any]) -> dict[str, Any] | None:
-    """An evaluation that was kept, if it is whole and of the same files."""
+    """A stored evaluation, if it is undamaged and was computed from the same files."""
     try:
         checksums.check(path)
         found = json.loads(read_text(path, MAX_JSON))
@@ -193,14 +193,15 @@ def _kept_evaluation(path: Path, stamp: dict[str, Any]) -> dict[str, Any] | None
             scores = {k: math.inf if x is None else float(x) for k, x in scores.items()}
             return scores | {fact: found.get(fact) for fact in FACTS}
     except (FairseqDocError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
-        pass  # none, or damaged
+        pass  # missing or damaged
     return None
 
 
 def _bleu(
     args: Namespace, folder: Path, checkpoint: Path, reference: str
 ) -> dict[str, float | None]:
-    """``test``, of the test split, translated with beam 5; ``ceiling``, of :func:`score_bleu`."""
+    """``test``: BLEU of the test split, translated with beam 5; ``ceiling``: see
+    :func:`score_bleu`."""
     out = folder / "generate-test.txt"
     words = [args.data, "--path", str(checkpoint)]
     words += ["--user-dir", args.user_dir] if args.user_dir else []
@@ -223,8 +224,8 @@ def _bleu(
 
 
 def _facts(log: Path) -> dict[str, Any]:
-    """Parameters and the median speed of a training's epochs; None where the log does not say
-    them."""
+    """Number of parameters and median speed over the epochs of a training; None where the log has
+    no value."""
     text = "\n".join(text_lines(log, MAX_LINE, errors="replace"))
     parameters, speeds = _PARAMETERS.search(text), [float(s) for s in _SPEED.findall(text)]
     return {
@@ -234,9 +235,9 @@ def _facts(log: Path) -> dict[str, Any]:
 
 
 def summary(values: Sequence[float], baseline: Sequence[float]) -> dict[str, float | None]:
-    """``mean``; standard ``deviation`` (n - 1); ``distance`` of the mean from the baseline's;
-    ``distance_in_deviations``, divided by the root of the mean of both variances. None where a
-    number needs more seeds."""
+    """``mean``; standard ``deviation`` (n - 1); ``distance`` of the mean from the baseline's mean;
+    ``distance_in_deviations``, the distance divided by the root of the mean of both variances. None
+    where more seeds are needed."""
     distance = statistics.mean(values) - statistics.mean(baseline)
     own, other = _deviation(values), _deviation(baseline)
     spread = 0.0
@@ -251,7 +252,8 @@ def summary(values: Sequence[float], baseline: Sequence[float]) -> dict[str, flo
 
 
 def _deviation(values: Sequence[float]) -> float | None:
-    """Not by the variance, which overflows for a perplexity of 1e200."""
+    """The standard deviation, computed without the variance, which overflows for a perplexity of
+    1e200."""
     if len(values) < 2:
         return None
     mean = statistics.mean(values)

@@ -1,4 +1,4 @@
-"""How long a training lasts: which options may grow when it is continued."""
+"""Limits of a training: the options that may grow when it is resumed."""
 
 import math
 from argparse import ArgumentError, ArgumentParser, Namespace
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fairseq_doc.tuning.settings import differences
 
-LIMITS = ("--max-epoch", "--max-update", "--stop-time-hours")  # each 0 by default: no limit
+LIMITS = ("--max-epoch", "--max-update", "--stop-time-hours")  # 0, the default, means no limit
 _BY_UPDATES = (
     "cosine",
     "polynomial_decay",
@@ -15,20 +15,20 @@ _BY_UPDATES = (
 
 
 def why_not_longer(args: Namespace, ours: Sequence[str], theirs: Sequence[str]) -> str | None:
-    """Why a training with the words ``theirs`` cannot go on with the words ``ours``, of which
-    ``args`` are the settings; None if the new words only let it last longer, ``""`` if they also
-    change what is trained."""
+    """Why a training with the command line ``theirs`` cannot be resumed with the command line
+    ``ours``, whose settings are ``args``. None if it only raises the limits; ``""`` if it also
+    changes what is trained."""
     try:
         (our_rest, our_limits), (their_rest, their_limits) = _split(ours), _split(theirs)
-    except (ArgumentError, SystemExit):  # no number
+    except (ArgumentError, SystemExit):  # a limit is not a number
         return ""
     if differences(our_rest, their_rest):
         return ""
     changed = [pair for pair in zip(our_limits, their_limits, strict=True) if pair[0] != pair[1]]
     if any(our < their for our, their in changed):
-        return "a training cannot become shorter"
+        return "a limit cannot be lowered"
     if getattr(args, "patience", -1) > 0:
-        return "--patience may have ended it, and its count would begin anew"
+        return "--patience may have ended it, and would count from zero again"
     scheduler, updates = getattr(args, "lr_scheduler", None), LIMITS.index("--max-update")
     if scheduler in _BY_UPDATES and our_limits[updates] != their_limits[updates]:
         return f"--lr-scheduler {scheduler} sets the learning rates by --max-update"
@@ -36,7 +36,7 @@ def why_not_longer(args: Namespace, ours: Sequence[str], theirs: Sequence[str]) 
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[float]]:
-    """(the words without the limits, the limits: infinite where there is none)."""
+    """(the command line without limits, the limits, which are infinite by default)."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in LIMITS:
         parser.add_argument(name, type=float, default=math.inf)

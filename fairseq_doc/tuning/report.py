@@ -31,11 +31,12 @@ from fairseq_doc.tuning.storage import (
 
 PLOTS = ("history.png", "slice.png", "importances.png", "parallel.png")
 FILES = ("best.sh", "trials.tsv", "report.json", *PLOTS)
-LEAST_FOR_IMPORTANCES = 5  # finite values
+LEAST_FOR_IMPORTANCES = 5  # complete trials with finite values
 
 
 def report(settings: Options) -> dict[str, Any]:
-    """Write a study's report into the folder ``settings.report``; the result of ``--report``."""
+    """Write a study's report into the folder ``settings.report``. Returns the result of
+    ``--report``."""
     study, stamp = load_study(open_storage(settings.storage, create=False), settings.study)
     folder = Path(settings.report or ".")
     check_report(folder, settings.overwrite)
@@ -56,14 +57,14 @@ def check_report(folder: Path, overwrite: bool) -> None:
 
 
 def write_report(study: Study, stamp: Stamp, folder: Path) -> dict[str, Any]:
-    """Write the files of a report; its result is the contents of ``report.json``."""
+    """Write the files of a report. Returns the contents of ``report.json``."""
     command, maximize = stamp.command, stamp.command.maximize
     trials = [t for t in study.get_trials() if state_of(t) not in ("waiting", "interrupted")]
     best = best_of(trials, maximize)
     if best is None:
         raise FairseqDocError(
-            f"study {study.study_name}: expected a trial that is complete and did not diverge; got "
-            f"none of {len(trials)}"
+            f"study {study.study_name}: none of its {len(trials)} trials is complete without "
+            "diverging; run more trials first"
         )
     line = command.line(best.params)
     importances = importances_of(study)
@@ -83,7 +84,7 @@ def write_report(study: Study, stamp: Stamp, folder: Path) -> dict[str, Any]:
         "#!/usr/bin/env bash",
         f"# Trial {best.number}, the best of {len(trials)} trials of the study "
         f"{shown(study.study_name)}: {value}.",
-        "# Further options go to fairseq-train and override these.",
+        "# Further arguments are passed to fairseq-train and override these options.",
         f'{line} "$@"',
     ]
     write_lines(folder / "best.sh", script)
@@ -97,14 +98,16 @@ def write_report(study: Study, stamp: Stamp, folder: Path) -> dict[str, Any]:
 
 
 def best_of_half(trials: Sequence[FrozenTrial], maximize: bool) -> dict[str, Any]:
-    """The search's own noise: the best value of a random half of the trials.
+    """The noise of the search itself: the best value of a random half of the trials.
 
-    Of n values, sorted from the best, the k-th is the best of m drawn without repetition with the
-    probability C(n - k, m - 1) / C(n, m). Diverged trials count as the worst; halves that diverged
-    as a whole are left out.
+    Sort n values, the best first. The k-th is the best of m values drawn without replacement with
+    probability C(n - k, m - 1) / C(n, m). Diverged trials count as the worst; halves in which all
+    trials diverged are left out.
 
-    ``trials`` is m, half of n rounded up; ``mean`` and ``deviation`` are those of the best, which
-    is as bad as ``worst`` with a probability of at least .05. {} for fewer than four finite values.
+    Returns:
+        ``trials``, m, which is half of n rounded up; ``mean`` and ``deviation`` of the best value;
+        ``worst``, its 95th percentile (5th for a metric that is maximised). {} for fewer than four
+        finite values.
     """
     values = sorted(map(value_of, finite(trials)), reverse=maximize)
     if len(values) < 4:
@@ -121,7 +124,7 @@ def best_of_half(trials: Sequence[FrozenTrial], maximize: bool) -> dict[str, Any
 
 
 def importances_of(study: Study) -> dict[str, float]:
-    """PED-ANOVA's share of each option, largest first; {} if it cannot tell."""
+    """PED-ANOVA's importance of each option, largest first; {} if it cannot be computed."""
     if len(finite(study.get_trials())) < LEAST_FOR_IMPORTANCES:
         return {}
     try:
@@ -141,8 +144,8 @@ def _table(trials: Sequence[FrozenTrial], options: Sequence[str]) -> list[str]:
 
 
 def plot_study(study: Study, weighed: bool, metric: str, folder: Path) -> None:
-    """Plot the history, slices, importances if ``weighed``, and parallel coordinates into a folder.
-    Optuna leaves out what diverged."""
+    """Plot history, slices, importances (if ``weighed``) and parallel coordinates into a folder.
+    Optuna leaves out diverged trials."""
     name = f"validation {metric}"
     drawn: tuple[Callable[[], Any], ...] = (
         lambda: plots.plot_optimization_history(study, target_name=name),
@@ -154,7 +157,7 @@ def plot_study(study: Study, weighed: bool, metric: str, folder: Path) -> None:
     for file, draw in zip(PLOTS, drawn, strict=True):
         if file == "importances.png" and not weighed:
             continue
-        with matplotlib.rc_context({"savefig.bbox": "tight"}):  # Optuna sets a style for good
+        with matplotlib.rc_context({"savefig.bbox": "tight"}):  # Optuna changes the style globally
             axes = draw()
             figure = getattr(axes, "flat", [axes])[0].figure  # one panel or several
             if file == "parallel.png":  # one axis for each option

@@ -1,4 +1,4 @@
-"""A trial trained again with other seeds: how its value varies (Melis et al., 2018, 7.2)."""
+"""Training a trial again with other seeds: how its value varies (Melis et al., 2018, 7.2)."""
 
 import math
 import statistics
@@ -14,7 +14,8 @@ from fairseq_doc.tuning.training import folder_of, train_seeds
 
 
 def rerun(settings: Options) -> dict[str, Any]:
-    """Train with a trial's settings and the seeds 1 to ``seeds``; the result of ``--rerun``."""
+    """Train with a trial's settings and the seeds 1 to ``seeds``. Returns the result of
+    ``--rerun``."""
     study, stamp = load_study(open_storage(settings.storage, create=False), settings.study)
     trials = [trial for trial in study.get_trials() if trial.params.keys() == stamp.space.keys()]
     trial = best_of(trials, stamp.command.maximize)
@@ -23,14 +24,14 @@ def rerun(settings: Options) -> dict[str, Any]:
     if trial is None:
         numbers = ", ".join(str(trial.number) for trial in trials[:20]) or "none"
         raise FairseqDocError(
-            f"--rerun: expected best, if a trial is complete, or one of the trials {numbers}; got "
+            f"--rerun: expected best (if a trial is complete) or one of the trials {numbers}; got "
             f"{shown(str(settings.rerun))}"
         )
     command = with_options(stamp.command, trial.params, settings.training or ())
     folder, name = settings.folder, f"rerun-{trial.number:04d}"
     claim_folder(folder, stamp)
 
-    busy = f"another process trains trial {trial.number} again: wait until it has ended"
+    busy = f"another process trains trial {trial.number} again: wait until it ends"
     with lock(folder / f"{name}.lock", busy):
         trained = train_seeds(
             {name: command}, settings.seeds, settings.workers, folder, settings.say, bounded=True
@@ -51,7 +52,8 @@ def rerun(settings: Options) -> dict[str, Any]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean, deviation with n - 1, lowest and highest finite value; None if there are too few."""
+    """Mean, standard deviation (n - 1), minimum and maximum of the finite values; None for too few
+    values."""
     finite = [value for value in values if math.isfinite(value)]
     return {
         "mean": statistics.mean(finite) if finite else None,

@@ -1,4 +1,4 @@
-"""Options of a tuning; settings as words of a command line. Imports neither Optuna nor fairseq."""
+"""Options of ``tune``, and settings as a command line. Imports neither Optuna nor fairseq."""
 
 import math
 import os
@@ -15,8 +15,8 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.options import REQUIRED, option, positive
 
 READY = Path(__file__).parent / "spaces"
-LEARNING = ("gp", "tpe")  # samplers that learn from the trials before
-MAX_NAME = 200  # bytes of a study's name, which is a folder's
+LEARNING = ("gp", "tpe")  # samplers that learn from earlier trials
+MAX_NAME = 200  # bytes of a study's name, since its folder has the same name
 SAMPLERS = (*LEARNING, "qmc", "random")
 OF_TUNING = ("trials", "sampler", "startup-trials", "enqueue", "retry", "seed", "keep")
 Value: TypeAlias = bool | int | float | str
@@ -40,58 +40,57 @@ class Options:
     )
     study: str = option("study to create, join or resume", REQUIRED, metavar="NAME")
     storage: str = option(
-        "sqlite:///FILE, for one machine; FILE.journal, postgresql://... or mysql://..., for "
-        "several",
+        "sqlite:///FILE for one machine; FILE.journal, postgresql://... or mysql://... for several",
         REQUIRED,
         metavar="URL",
     )
     trials: int = option(
         "completed trials in total, across all processes", 60, metavar="N", type=positive
     )
-    workers: int = option("trainings at once", 1, metavar="K", type=positive)
+    workers: int = option("trainings run in parallel", 1, metavar="K", type=positive)
     sampler: str = option(
         "Gaussian process, tree of Parzen estimators, Sobol points, or random",
         SAMPLERS[0],
         choices=SAMPLERS,
     )
     startup_trials: int = option(
-        "random trials before gp and tpe learn from them", 10, metavar="N", type=positive
+        "random trials before gp or tpe starts to learn", 10, metavar="N", type=positive
     )
     enqueue: Sequence[str] | None = option(
-        "try the best settings of this other study of the same storage first; options that it does "
-        "not tune are drawn; may be repeated",
+        "start with the best settings of this other study in the same storage; options that it did "
+        "not tune are sampled; may be repeated",
         action="append",
         type=str,
         metavar="STUDY",
     )
     retry: Sequence[int] | None = option(
-        "run this trial again, whose process was killed; may be repeated. A database finds such "
-        "trials by itself after some minutes, a journal does not",
+        "run this trial again because its process was killed; may be repeated. Only a journal "
+        "needs this: a database detects killed trials after some minutes",
         action="append",
         type=int,
         metavar="TRIAL",
     )
     seed: int = option("random seed of the sampler", 1)
-    dir: str | None = option("folder of the trials (default: tune/NAME)")
-    keep: str = option("trials whose checkpoints are kept", "best", choices=("best", "all"))
+    dir: str | None = option("folder for the trials (default: tune/NAME)")
+    keep: str = option("whose checkpoints to keep", "best", choices=("best", "all"))
     report: str | None = option(
-        "write the best command, a table and plots there",
+        "write the best command, a table and plots into this folder",
         metavar="FOLDER",
         without=("space", "training", "workers", "rerun", *OF_TUNING),
     )
     rerun: str | None = option(
-        "train a trial, best or a number, again with the seeds 1 to --seeds; options after -- are "
-        "added to the study's training, or replace its own",
+        "train this trial (a number or best) again with seeds 1 to --seeds; options after -- are "
+        "added to the study's command or replace its options",
         metavar="TRIAL",
         without=("space", *OF_TUNING),
     )
-    seeds: int = option("number of seeds of --rerun", 5, metavar="N", type=positive, needs="rerun")
+    seeds: int = option("number of seeds for --rerun", 5, metavar="N", type=positive, needs="rerun")
     overwrite: bool = option("replace an existing report", False)
-    no_progress_bar: bool = option("show no progress", False)
+    no_progress_bar: bool = option("do not show progress", False)
     json: bool = option("print one JSON object", False)
     training: Sequence[str] | None = option(
-        "the training to tune, without what the space gives; with --rerun further options of the "
-        "study's training",
+        "the training to tune, without the options of the space; with --rerun, further options for "
+        "the study's training",
         after_dashes=True,
     )
 
@@ -100,14 +99,16 @@ class Options:
         wrong = os.sep in name or name in (".", "..") or not name.isprintable() or not name.strip()
         if wrong or len(os.fsencode(name)) > MAX_NAME:
             raise FairseqDocError(
-                "--study: expected a name without / and control characters, of at most "
-                f"{MAX_NAME} bytes; got {shown(name)}"
+                f"--study: expected a name of at most {MAX_NAME} bytes without / or control "
+                f"characters; got {shown(name)}"
             )
         if self.report is None and self.rerun is None and self.space is None:
             spaces = ", ".join(ready_spaces())
             raise FairseqDocError(f"expected a space, a YAML file or one of {spaces}; got none")
         if self.startup_trials != type(self).startup_trials and self.sampler not in LEARNING:
-            raise FairseqDocError(f"--sampler {self.sampler} has no use for --startup-trials")
+            raise FairseqDocError(
+                f"--startup-trials needs --sampler {' or '.join(LEARNING)}; got {self.sampler}"
+            )
         if self.seed < 0:
             raise FairseqDocError(f"--seed: expected at least 0; got {self.seed}")
 
@@ -116,7 +117,7 @@ class Options:
         return self.no_progress_bar or self.json
 
     def say(self, text: str) -> None:
-        """Print a line of progress, above a bar if there is one."""
+        """Print a line of progress, above the progress bar if one is shown."""
         if not self.quiet:
             tqdm.write(text, file=sys.stderr)
 
@@ -126,13 +127,13 @@ class Options:
 
 
 def option_words(settings: Settings) -> list[str]:
-    """``{"lr": 0.1, "amp": True}`` -> ``["--lr", "0.1", "--amp"]``, every digit kept."""
+    """``{"lr": 0.1, "amp": True}`` -> ``["--lr", "0.1", "--amp"]``, with all digits."""
     words = []
     for name, value in settings.items():
         text = repr(value) if isinstance(value, float) else str(value)
         if isinstance(value, bool):
             words += [f"--{name}"] if value else []
-        elif text.startswith("-"):  # argparse takes -1e-05 for an option
+        elif text.startswith("-"):  # argparse would read -1e-05 as an option
             words.append(f"--{name}={text}")
         else:
             words += [f"--{name}", text]
@@ -140,7 +141,7 @@ def option_words(settings: Settings) -> list[str]:
 
 
 def short(settings: Settings) -> str:
-    """Settings to be read: numbers with four digits."""
+    """Settings for a reader: numbers with four digits."""
     rounded = {
         option: float(f"{value:.4g}") if isinstance(value, float) else value
         for option, value in settings.items()
@@ -149,7 +150,7 @@ def short(settings: Settings) -> str:
 
 
 def number(value: float) -> str:
-    """A value to be read: infinite if the training diverged."""
+    """A value for a reader; it is infinite if the training diverged."""
     return "diverged" if math.isinf(value) else f"{value:.4f}"
 
 
@@ -171,7 +172,7 @@ def grouped(words: Sequence[str]) -> list[list[str]]:
 
 
 def differences(words: Sequence[str], others: Sequence[str]) -> tuple[str, str] | None:
-    """The options, with values, that only one of two command lines has; None if both have all."""
+    """The options, with values, that only one of two command lines has; None if they agree."""
     one, two = (list(map(shlex.join, grouped(line))) for line in (words, others))
     only_one = " ".join(option for option in one if option not in two)
     only_two = " ".join(option for option in two if option not in one)

@@ -1,13 +1,13 @@
-"""Spaces of settings: from YAML to Optuna's distributions, and the samplers that draw from them.
+"""Search spaces: from YAML to Optuna's distributions, and the samplers that draw from them.
 
 A space is a file of options of ``fairseq-train``:
 
     lr: {low: 0.0005, high: 0.01, log: true}
     layers: {low: 1, high: 4}
     dropout: {low: 0, high: 0.8, step: 0.1}
-    optimizer: {choices: [adam, nag]}    # true gives an option, false leaves it out
+    optimizer: {choices: [adam, nag]}    # for a flag: true sets it, false leaves it out
 
-A range has whole numbers if the option takes whole numbers.
+A range consists of integers if the option takes integers.
 """
 
 import functools
@@ -35,7 +35,7 @@ Kinds: TypeAlias = Mapping[str, type]  # {option: int or float}, as fairseq's pa
 
 
 def read_space(name: str | os.PathLike, kinds: Kinds | None = None) -> Space:
-    """The space in a YAML file or, if there is no such file, the ready space of that name."""
+    """The space in a YAML file or, if the file does not exist, the ready space of that name."""
     path = Path(name)
     if not os.path.lexists(path):
         if str(name) not in ready_spaces():
@@ -52,13 +52,13 @@ def read_space(name: str | os.PathLike, kinds: Kinds | None = None) -> Space:
     options = [str(option).lstrip("-") for option in names]
     twice = [option for option in options if not option or options.count(option) > 1]
     if twice:
-        raise FairseqDocError(f"{path}: expected every option once; got {shown(twice[0])} twice")
+        raise FairseqDocError(f"{path}: option {shown(twice[0])} occurs twice; leave one out")
     return parse_space(data, str(path), kinds)
 
 
 def parse_space(data: Any, name: str, kinds: Kinds | None = None) -> Space:
-    """The space of the file ``name``, as YAML or JSON has it. Without its kind a range has whole
-    numbers if it is written so."""
+    """The space from ``data``, the YAML or JSON of the file ``name``. Without ``kinds`` a range
+    consists of integers if its ends are written as integers."""
     if not isinstance(data, dict) or not data:
         raise FairseqDocError(
             f"{name}: expected options and their values, such as lr: {{low: 0.001, high: 0.1, "
@@ -69,7 +69,7 @@ def parse_space(data: Any, name: str, kinds: Kinds | None = None) -> Space:
         option = str(written).lstrip("-")
         try:
             space[option] = _distribution(values, (kinds or {}).get(option))
-        except (ValueError, OverflowError) as error:  # Optuna's too
+        except (ValueError, OverflowError) as error:  # also raised by Optuna
             reason = " ".join(str(error).split())
             raise FairseqDocError(f"{name}: --{option}: {reason}") from None
     return space
@@ -87,7 +87,7 @@ def _distribution(values: Any, kind: type | None) -> Distribution:
     if {"low", "high"} <= keys <= {"low", "high", "log", "step"}:
         return _range(kind, **values)
     raise ValueError(
-        "expected {low: ..., high: ...}, with log: true or step: ... or without, or "
+        "expected {low: ..., high: ...}, optionally with log: true or step: ..., or "
         f"{{choices: [...]}}; got {shown(str(values))}"
     )
 
@@ -95,7 +95,7 @@ def _distribution(values: Any, kind: type | None) -> Distribution:
 def _range(
     kind: type | None, low: Any, high: Any, log: Any = False, step: Any = None
 ) -> Distribution:
-    """Optuna itself refuses a logarithm of low <= 0 or with a step."""
+    """A range; Optuna itself refuses log with low <= 0 or with a step."""
     written = {"low": low, "high": high} | ({} if step is None else {"step": step})
     numbers = {name: _number(value, name) for name, value in written.items()}
     if not isinstance(log, bool):
@@ -107,19 +107,17 @@ def _range(
     if kind is int or (kind is None and whole):
         for name, number in numbers.items():
             if number != int(number):
-                raise ValueError(f"{name}: expected a whole number; got {number}")
+                raise ValueError(f"{name}: expected an integer; got {number}")
         values = IntDistribution(**{key: int(n) for key, n in numbers.items()}, log=log)
     else:
         values = FloatDistribution(**{key: float(n) for key, n in numbers.items()}, log=log)
-    if values.high != numbers["high"]:  # Optuna lowers it to the last step
-        raise ValueError(
-            f"expected a whole number of steps from {low} to {high}; got steps of {step}"
-        )
+    if values.high != numbers["high"]:  # Optuna lowers it to a multiple of the step
+        raise ValueError(f"steps of {step} do not lead from {low} to {high}: change one of them")
     return values
 
 
 def _number(value: Any, name: str) -> int | float:
-    """A finite number; YAML reads 5e-4, without a point, as a word."""
+    """A finite number; YAML reads 5e-4, without a decimal point, as a string."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (ValueError, TypeError):
@@ -130,7 +128,7 @@ def _number(value: Any, name: str) -> int | float:
 
 
 def is_inside(value: Any, values: Distribution) -> bool:
-    """Whether an option of these values can have this one; steps are not checked."""
+    """Whether a distribution contains this value; steps are not checked."""
     if isinstance(values, CategoricalDistribution):
         return value in values.choices
     kinds = int if isinstance(values, IntDistribution) else int | float
@@ -138,7 +136,7 @@ def is_inside(value: Any, values: Distribution) -> bool:
 
 
 def as_json(space: Space) -> dict[str, dict[str, Any]]:
-    """The space as in a file, shorter than Optuna's own JSON."""
+    """The space in the form of a space file, shorter than Optuna's own JSON."""
     written = {}
     for option, values in space.items():
         parts = {
@@ -149,7 +147,7 @@ def as_json(space: Space) -> dict[str, dict[str, Any]]:
 
 
 def suggest(trial: Trial, option: str, values: Distribution) -> Any:
-    """What a trial tries for an option."""
+    """The value of an option in a trial."""
     if isinstance(values, CategoricalDistribution):
         return trial.suggest_categorical(option, values.choices)
     if isinstance(values, IntDistribution):
@@ -158,8 +156,8 @@ def suggest(trial: Trial, option: str, values: Distribution) -> Any:
 
 
 class TrialSampler(BaseSampler):
-    """A sampler for each trial, seeded by the seed and the trial's number: processes and threads
-    draw different settings, and with one worker the same seed gives the same trials."""
+    """A new sampler for each trial, seeded by the seed and the trial's number. So processes and
+    threads draw different settings, and one worker with the same seed repeats its trials."""
 
     def __init__(self, settings: Options) -> None:
         self._of = functools.lru_cache(functools.partial(_sampler, settings))

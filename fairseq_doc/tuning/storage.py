@@ -1,8 +1,8 @@
-"""Studies in Optuna's storages, each with its :class:`Stamp`, and the folder of its trials.
+"""Studies in Optuna's storages, each with its :class:`Stamp` and a folder for its trials.
 
 sqlite:///FILE                   processes of one machine
 postgresql://..., mysql://...    several machines
-FILE.journal, journal:///FILE    several machines with a common disk
+FILE.journal, journal:///FILE    several machines with a shared disk
 """
 
 import json
@@ -40,20 +40,21 @@ from fairseq_doc.tuning.space import Space, as_json, parse_space
 
 STAMP = "fairseq_doc"  # the user attribute of a study
 JOURNAL = "journal:///"
-HEARTBEAT = 60  # seconds between a running trial's signs of life in a database
-STALE = 300  # seconds without one, after which its process counts as killed
-MAKING = 10.0  # seconds for another process that makes tables or stamps a study
-WAIT = 60.0  # seconds for another process's write to an SQLite file
+HEARTBEAT = 60  # seconds between the heartbeats of a running trial in a database
+STALE = 300  # seconds without a heartbeat after which a trial's process counts as killed
+MAKING = 10.0  # seconds to wait for another process that creates tables or stamps a study
+WAIT = 60.0  # seconds to wait for another process's write to an SQLite file
 
 # User attributes of a trial
-FOLDER = "slot"  # the number of its folder, that of its first attempt; named as in version 0.5.0
-ORIGIN = "origin"  # the trial of another study that its settings are from
+FOLDER = "slot"  # the number of its folder: that of its first attempt; the key of version 0.5.0
+ORIGIN = "origin"  # the trial of another study that its settings come from
 PROBLEM = "problem"  # the last line of the log of a failed training
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a study was made with, kept by the study; folders of its trials have the unique id."""
+    """The settings with which a study was created, stored in it. Its unique id is also in the
+    folder of its trials."""
 
     space: Space
     command: Command
@@ -70,21 +71,21 @@ class Stamp:
 
     @classmethod
     def of(cls, study: Study) -> "Stamp":
-        """The stamp of a study; an error if another program made the study, or it is damaged."""
+        """The stamp of a study; an error if the study is damaged or another program's."""
         text = study.user_attrs.get(STAMP)
         try:
             data = json.loads(text or "")
             words = [str(word) for word in data["command"]]
-            # Not the program's path, which is another machine's or someone else's choice.
+            # Not the stored path of the program, which may be another machine's or a stranger's.
             command = Command((PROGRAM, *words[1:]), str(data["metric"]), bool(data["maximize"]))
             stamp = cls(parse_space(data["space"], "space"), command, str(data["id"]))
             if os.path.basename(words[0]) != PROGRAM or study.directions != [stamp.direction]:
                 raise ValueError
         except (LookupError, TypeError, ValueError, RecursionError):
             raise FairseqDocError(
-                f"study {shown(study.study_name)}: expected a command of {PROGRAM}, a space and "
-                "the direction, as fairseq-doc tune writes them; another program made it, or it is "
-                f"damaged: {shown(str(text), 300)}"
+                f"study {shown(study.study_name)} was not created by fairseq-doc tune, or is "
+                f"damaged: expected a command of {PROGRAM}, a space and the direction; got "
+                f"{shown(str(text), 300)}"
             ) from None
         return stamp
 
@@ -93,8 +94,8 @@ class Stamp:
 
 
 def state_of(trial: FrozenTrial) -> str:
-    """``complete``; ``diverged``, complete with the worst value; ``failed``; ``interrupted``, to be
-    run again as another trial; ``running``; or ``waiting``."""
+    """``complete``; ``diverged`` (complete with the worst value); ``failed``; ``interrupted`` (to
+    be resumed as another trial); ``running``; or ``waiting``."""
     if trial.state == TrialState.COMPLETE:
         return "complete" if math.isfinite(trial.value or 0.0) else "diverged"
     if trial.state == TrialState.FAIL:
@@ -103,18 +104,18 @@ def state_of(trial: FrozenTrial) -> str:
 
 
 def finite(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-    """Those that are complete and did not diverge."""
+    """The trials that are complete and did not diverge."""
     return [trial for trial in trials if state_of(trial) == "complete"]
 
 
 def best_of(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:
-    """The trial of the best finite value, the first of equal ones."""
+    """The trial with the best finite value, the first among equals."""
     sign = -1 if maximize else 1
     return min(finite(trials), key=lambda trial: sign * value_of(trial), default=None)
 
 
 def value_of(trial: FrozenTrial) -> float:
-    """Of a complete trial."""
+    """The value of a complete trial."""
     assert trial.value is not None
     return trial.value
 
@@ -126,7 +127,7 @@ def folder_of(folder: Path, trial: Any) -> Path:
 
 
 def as_row(trial: FrozenTrial) -> dict[str, Any]:
-    """A trial as a report has it; ``seconds`` of its last attempt."""
+    """A trial's row in a report; ``seconds`` are those of its last attempt."""
     state = state_of(trial)
     return {
         "trial": trial.number,
@@ -153,23 +154,23 @@ def silence() -> None:
 
 @event.listens_for(Engine, "begin")
 def _lock_first(connection: Connection) -> None:
-    """In SQLite take the lock before the first read: Optuna reads that a trial waits, then writes
-    that it runs, and two workers could take one trial."""
+    """In SQLite, lock before the first read. Optuna reads that a trial is waiting and then writes
+    that it is running, so two workers could take the same trial."""
     if connection.get_execution_options().get(STAMP):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def open_storage(url: str, create: bool) -> BaseStorage:
-    """Open a storage; ``create``: make its file."""
+    """Open a storage; with ``create``, create its file if necessary."""
     if url.startswith(JOURNAL) or url.endswith(".journal"):
         path = url.removeprefix(JOURNAL)
         _check_file(path, create)
         try:
             if os.path.exists(path):
-                with open(path, "rb") as file:  # Optuna skips a last line that it cannot read
+                with open(path, "rb") as file:  # Optuna skips an unreadable last line
                     json.loads(file.readline(1 << 20) or '{"op_code": 0}')["op_code"]
             return JournalStorage(JournalFileBackend(path))
-        except Exception as error:  # records are replayed unchecked
+        except Exception as error:  # Optuna replays records without checking them
             raise FairseqDocError(
                 f"storage: expected {path} to be a journal of Optuna; got another or a damaged "
                 f"file: {_gist(error)}"
@@ -184,9 +185,9 @@ def open_storage(url: str, create: bool) -> BaseStorage:
     if database.get_backend_name() != "sqlite":
         return _open_database(database, {})
     if database.database in (None, "", ":memory:"):
-        raise FairseqDocError(f"storage: expected sqlite:///FILE; got {url}, which is not kept")
+        raise FairseqDocError(f"storage: expected sqlite:///FILE; got {url}, which has no file")
     _check_file(str(database.database), create)
-    _open_database(database, {"connect_args": {"timeout": WAIT}})  # makes and checks the tables
+    _open_database(database, {"connect_args": {"timeout": WAIT}})  # creates and checks tables
     locking = {"connect_args": {"timeout": WAIT, "isolation_level": None}}
     return _open_database(
         database,
@@ -208,19 +209,19 @@ def _open_database(database: URL, engine: dict[str, Any], **settings: Any) -> RD
                 heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
                 **settings,
             )
-        except Exception as error:  # of Optuna, sqlalchemy or a driver
+        except Exception as error:  # raised by Optuna, sqlalchemy or a driver
             made_twice = re.search("already exists|UNIQUE constraint", str(error))
-            if not made_twice or time.monotonic() > deadline:  # another process makes the tables
+            if not made_twice or time.monotonic() > deadline:  # another process creates the tables
                 raise FairseqDocError(
-                    f"storage {database.render_as_string(hide_password=True)}: expected a database "
-                    "that can be used, and its Python driver, such as psycopg2 or mysqlclient; "
+                    f"storage {database.render_as_string(hide_password=True)}: expected a usable "
+                    "database and its Python driver, such as psycopg2 or mysqlclient; "
                     f"got: {_gist(error)}"
                 ) from error
         time.sleep(0.2)
 
 
 def _gist(error: BaseException) -> str:
-    """The text of the error that came first."""
+    """The text of the first error in a chain."""
     while error.__cause__ is not None:
         error = error.__cause__
     return " ".join(f"{type(error).__name__}: {getattr(error, 'orig', None) or error}".split())[
@@ -231,18 +232,18 @@ def _gist(error: BaseException) -> str:
 def _check_file(path: str, create: bool) -> None:
     if os.path.lexists(path):
         if not os.path.isfile(path) or not os.access(path, os.R_OK | os.W_OK):
-            raise FairseqDocError(f"storage: expected a file that can be written to; got {path}")
+            raise FairseqDocError(f"storage: {path} is not writable; give another file")
     elif create:
         check_output(path, overwrite=True)
     else:
-        raise FairseqDocError(f"storage: expected the file of a study; there is no {path}")
+        raise FairseqDocError(f"storage: expected the file of a study; {path} does not exist")
 
 
 # ---- studies ----
 
 
 def load_study(storage: BaseStorage, name: str) -> tuple[Study, Stamp]:
-    """A study that exists, and its stamp."""
+    """An existing study and its stamp."""
     names = optuna.get_all_study_names(storage)
     if name not in names:
         known = ", ".join(shown(known) for known in names[:10]) or "none"
@@ -256,7 +257,8 @@ def load_study(storage: BaseStorage, name: str) -> tuple[Study, Stamp]:
 def open_study(
     storage: BaseStorage, name: str, space: Space, command: Command
 ) -> tuple[Study, Stamp]:
-    """The study of that name, or a new one; another space or command than its own is refused."""
+    """The study of that name, or a new one. A space or command other than the study's is
+    refused."""
     mine = Stamp(space, command, uuid.uuid4().hex)
     try:
         made = optuna.create_study(study_name=name, storage=storage, direction=mine.direction)
@@ -266,7 +268,7 @@ def open_study(
         deadline = time.monotonic() + MAKING
     study = optuna.load_study(study_name=name, storage=storage)
     while not study.user_attrs and not study.get_trials() and time.monotonic() < deadline:
-        time.sleep(0.1)  # another process has just made it
+        time.sleep(0.1)  # another process has just created it
     stamp = Stamp.of(study)
     pairs = {
         "space": (_space_words(stamp.space), _space_words(space)),
@@ -275,10 +277,10 @@ def open_study(
     for what, (theirs, ours) in pairs.items():
         if found := differences(theirs, ours):
             raise FairseqDocError(
-                f"study {name} has another {what}: expected {found[0]}; got {found[1]}; give what "
-                "the study was made with, or another --study"
+                f"study {name} was created with another {what}: expected {found[0]}; got "
+                f"{found[1]}; give the study's own, or another --study"
             )
-    # The program is the caller's own: the study does not keep its path.
+    # The study does not store the path of the program: the caller's own is used.
     return study, replace(stamp, command=replace(stamp.command, words=command.words))
 
 
@@ -287,8 +289,8 @@ def _space_words(space: Space) -> list[str]:
 
 
 def claim_folder(folder: Path, stamp: Stamp) -> None:
-    """Make the folder of a study's trials, or take it. Other files, trials of another study, and
-    links, through which a training would write elsewhere, are refused."""
+    """Create the folder of a study's trials, or check that it is one. Refused are other files,
+    trials of another study, and links, through which a training would write elsewhere."""
     name = folder / "study"
     try:
         refuse_links(folder)
@@ -301,6 +303,6 @@ def claim_folder(folder: Path, stamp: Stamp) -> None:
     if found != stamp.study_id:
         got = "other files" if found is None else "trials of another study"
         raise FairseqDocError(
-            f"dir: expected {folder} to be empty or to have trials of this study; got {got}; "
+            f"dir: expected {folder} to be empty or to hold trials of this study; got {got}; "
             "remove it, or give another folder"
         )

@@ -1,4 +1,4 @@
-"""The systems that are compared: usual ones, and those of a command line."""
+"""The systems to compare: predefined ones, and those of the command line."""
 
 import re
 import shlex
@@ -27,8 +27,8 @@ SYSTEMS = {
         "doc": f"--arch lstm_luong_doc_small --doc-components 0,0,2,2 {_BALANCE}",
     },
 }
-# A text below the first number of tokens gets the quick start's size and little dropout, one below
-# the second the small size, a longer one that of Penn Treebank.
+# A text with fewer tokens than the first number gets the size of the quick start and little dropout;
+# with fewer than the second, the small size; a longer text gets the size for Penn Treebank.
 _TINY, _SMALL = 300_000, 3_000_000
 _DROPOUTS = " ".join(f"--{name}-dropout 0.1" for name in ("input", "hidden", "output", "weight"))
 _TINY_WORDS = {
@@ -36,10 +36,10 @@ _TINY_WORDS = {
     "mos": "--doc-components 0,0,0,4 --component-dropout 0.1",
     "doc": "--doc-components 0,0,2,2 --component-dropout 0.1",
 }
-# Options of a training where the command has none: of every one, then of a language model's, where
-# those of the optimizer are added only if the command names no other.
+# Options that are added if the command lacks them: to every training, then to one of a language
+# model, where those of the optimizer are added only if the command does not name another one.
 _PACKAGE = ("--user-dir fairseq_doc", "--no-epoch-checkpoints")
-_CRITERION = "doc_cross_entropy"  # whose options the systems have
+_CRITERION = "doc_cross_entropy"  # the systems use its options
 _USUAL = (
     f"--task {TASK}",
     "--ar-alpha 2",
@@ -55,26 +55,26 @@ _OPTIMIZER = ("--optimizer nt_asgd", "--lr-scheduler nt_asgd", "--weight-decay 1
 
 
 def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The command line with what it lacks: what the systems need, and the rest of a language
-    model's training; the usual systems of its task, by name, without the options that the command
-    line has.
+    """The command line, completed by what the systems and the training of a language model need;
+    and the predefined systems of its task, {name: options}, without options that the command line
+    has itself.
 
-    The epochs read 20 million tokens in all, but are at least 10 and at most 40. Averaging starts
-    after a tenth of them without a better validation.
+    The number of epochs is such that 20 million tokens are read in all, but at least 10 and at most
+    40. Averaging starts after a tenth of them without a better validation.
     """
     if words[1].startswith("-"):
         raise FairseqDocError(f"expected fairseq-train DATA, then options; got {shown(words[1])}")
     given = {word.partition("=")[0] for word in words}
     if "--arch" in given:
-        raise FairseqDocError("--systems names the models: expected no --arch; leave it out")
+        raise FairseqDocError("--arch cannot be given, since --systems names the models")
     task = value_of("--task", words) or TASK
     if task not in SYSTEMS:
         raise FairseqDocError(f"--task: expected one of {', '.join(SYSTEMS)}; got {shown(task)}")
     criterion = value_of("--criterion", words) or _CRITERION
     if criterion != _CRITERION:
         raise FairseqDocError(
-            f"--criterion: the systems of --systems need {_CRITERION}, which has --label-smoothing "
-            f"too; got {shown(criterion)}: leave it out"
+            f"--criterion: the systems of --systems need {_CRITERION}, which also has "
+            f"--label-smoothing; got {shown(criterion)}: leave it out"
         )
     added, fields = [*_PACKAGE, f"--criterion {_CRITERION}"], dict.fromkeys(_TINY_WORDS, "")
     size = "small"
@@ -97,7 +97,7 @@ def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def _without(options: str, names: set[str]) -> str:
-    """The options whose names are not among these."""
+    """The options, without those of these names."""
     parts = re.findall(r"--\S+(?: (?!--)\S+)*", options)
     return " ".join(part for part in parts if part.split()[0] not in names)
 
@@ -105,27 +105,28 @@ def _without(options: str, names: set[str]) -> str:
 def _training_tokens(data: str) -> int:
     if not Path(data, "train.idx").exists() and any(Path(data).glob("train.*-*.idx")):
         raise FairseqDocError(
-            f"{data}: expected the data of a language model; got a translation's: add --task "
+            f"{data}: expected data of a language model; got data of a translation: add --task "
             "translation with -s and -t"
         )
     check_input(f"{data}/train.idx")
-    dataset = load_indexed_dataset(f"{data}/train", None, "mmap")  # whose end frees the sizes
+    dataset = load_indexed_dataset(f"{data}/train", None, "mmap")  # deleting it frees the sizes
     return int(dataset.sizes.sum())
 
 
 def chosen_systems(
     usual: Sequence[str], others: Sequence[str], words: Sequence[str], remark: Callable[[str], None]
 ) -> dict[str, Command]:
-    """The systems, by name: usual ones by their names, which add to the shared command line,
-    ``words``, what it lacks, and ``others``, NAME=OPTIONS. ``remark`` takes a line on what was
-    added. Each is read by fairseq's parser before any training.
+    """The systems, {name: command}: the predefined ones of these ``names`` and ``others``,
+    NAME=OPTIONS. For the predefined ones the shared command line ``words`` is completed, and
+    ``remark`` receives a line on what was added. fairseq's parser checks each system before any
+    training.
 
     Raises:
-        FairseqDocError: an unknown name, one twice, fewer than two, a name that cannot be a
-            folder's, a seed, or what fairseq-train refuses.
+        FairseqDocError: an unknown or repeated name, fewer than two systems, a name that cannot be
+            a folder's, --seed, or options that fairseq-train refuses.
     """
     if len(words) < 2:
-        raise FairseqDocError("expected -- fairseq-train DATA ... at the end; got no training")
+        raise FairseqDocError("expected a training, -- fairseq-train DATA ..., at the end")
     options = {}
     if usual:
         words, known = completed(words)
@@ -133,24 +134,24 @@ def chosen_systems(
             if name in options or name not in known:
                 raise FairseqDocError(f"--systems: expected some of {', '.join(known)}; got {name}")
             options[name] = known[name]
-        remark(f"the training that all share: {shlex.join(words)}")
+        remark(f"shared by all systems: {shlex.join(words)}")
     for text in others:
         name, sign, own = text.partition("=")
         if not sign or name in options:
             raise FairseqDocError(
-                f"expected a system of a new name, NAME='OPTIONS'; got {shown(text)}"
+                f"expected a system with a new name, NAME='OPTIONS'; got {shown(text)}"
             )
         options[name] = own
     if len(options) < 2:
         got = ", ".join(options) or "none"
         raise FairseqDocError(
-            f"expected two systems or more, of --systems or NAME='OPTIONS'; got {got}"
+            f"expected at least two systems, by --systems or NAME='OPTIONS'; got {got}"
         )
     systems = {}
     for name, text in options.items():
         if not re.fullmatch(r"[\w+-][\w.+-]*", name):
             raise FairseqDocError(
-                f"expected a system's name of letters and digits; got {shown(name)}"
+                f"expected letters and digits as the name of a system; got {shown(name)}"
             )
         try:
             line = [*words, *shlex.split(text)]

@@ -1,7 +1,7 @@
 """One training: its process, its folder, how it ended, and its value.
 
 FOLDER/command.txt    the command line, quoted for a shell
-FOLDER/log.txt        what it printed; a continued training appends
+FOLDER/log.txt        its output; a resumed training appends
 FOLDER/checkpoints/   its --save-dir
 """
 
@@ -35,9 +35,9 @@ POLL = 0.1  # seconds between looks at a training
 STOP_AFTER = 20.0  # seconds between a request to end and the end
 MAX_SEEDS = 1_000
 _MAX_COMMAND = 1 << 20  # bytes
-_PART = 1 << 16  # bytes of a log's beginning, with the dictionary's size, and of its end
-_CONTINUED = "fairseq_doc: continued with larger limits"  # a line of a log
-_END = 2_000  # characters of a log, in which a finished training says so
+_PART = 1 << 16  # bytes of the first part of a log, with the dictionary's size, and of the last one
+_CONTINUED = "fairseq_doc: continued with larger limits"  # a line in a log
+_END = 2_000  # characters at the end of a log in which a finished training reports that it is done
 _DONE = re.compile(r"\bdone training in [\d.]+ seconds")
 _DIVERGED = re.compile(
     r"FloatingPointError: gradients are Nan/Inf|Minimum loss scale reached|"
@@ -47,27 +47,28 @@ _DICTIONARY = re.compile(r"\bdictionary: ([\d,]{1,15}) (?:types|words)")
 
 
 class Interrupted(Exception):
-    """A training was asked to end before its end."""
+    """A training was stopped early."""
 
 
 @contextlib.contextmanager
 def interruptible(workers: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
-    """Threads, and an event that is set when this one raises, as by Ctrl-C: their trainings end."""
+    """Threads, and an event that is set when the body raises, for example by Ctrl-C, so that the
+    trainings in the threads end."""
     ending = threading.Event()
     with ThreadPoolExecutor(workers) as pool:
         try:
             yield pool, ending
         except BaseException as error:
             if not isinstance(error, Exception):
-                print("ending the trainings; the same command resumes them", file=sys.stderr)
+                print("stopping the trainings; the same command resumes them", file=sys.stderr)
             ending.set()
             raise
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best validation, infinite if it diverged; None if it failed, and the log's last line.
-    ``seconds`` is what it took, 0 if it had ended before."""
+    """The best validation of a training, infinite if it diverged, None if it failed; ``problem`` is
+    then the last line of its log. ``seconds`` it took; 0 if it had ended before."""
 
     value: float | None
     problem: str = ""
@@ -75,9 +76,9 @@ class Outcome:
 
 
 class Training:
-    """A training in a folder of its own. One that was interrupted there is continued; one that has
-    finished or diverged is not repeated. With ``bounded`` it has diverged, too, if its loss is
-    worse than that of equally likely words, which a very short training can be."""
+    """A training in a folder of its own. An interrupted one is resumed; one that has finished or
+    diverged is not repeated. If ``bounded``, it also counts as diverged if its loss is worse than
+    that of a uniform distribution, which can happen in a very short training."""
 
     def __init__(
         self, command: Command, settings: Settings, folder: Path, bounded: bool = True
@@ -90,8 +91,8 @@ class Training:
                 check_input(path, again=True)  # a pipe would block
 
     def check_folder(self) -> None:
-        """Refuse a folder with a training of other options, except for smaller limits; the folder
-        may have been moved."""
+        """Refuse a folder that holds a training with other options, except for smaller limits. The
+        folder may have been moved."""
         words = self._earlier_words()
         reason = why_not_longer(self._command.args, self._settings, words)
         if reason is not None and (others := differences(self._settings, words)):
@@ -101,10 +102,10 @@ class Training:
             )
 
     def _earlier_words(self) -> list[str]:
-        """The words of the folder's command, or this one's if it has none."""
+        """The command line in the folder; this training's if the folder has none."""
         try:
             return shlex.split(read_text(self.folder / COMMAND, _MAX_COMMAND))[1:-2]
-        except ValueError:  # there is none, or it is damaged
+        except ValueError:  # missing or damaged
             return self._settings
 
     @property
@@ -113,8 +114,8 @@ class Training:
         return differences(self._settings, self._earlier_words()) is not None
 
     def run(self, workers: int, ending: threading.Event) -> Outcome:
-        """Train, as one of ``workers`` that share the cores unless OMP_NUM_THREADS is set, to the
-        end or until ``ending`` is set.
+        """Train to the end or until ``ending`` is set. Unless OMP_NUM_THREADS is set, the cores are
+        shared by ``workers`` trainings.
 
         Raises:
             Interrupted: ``ending`` was set.
@@ -135,11 +136,11 @@ class Training:
     def _start(self, workers: int) -> subprocess.Popen:
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         words = [*self._settings, "--save-dir", str(self.folder / CHECKPOINTS)]
-        # Of Linux: the training is killed if this process is.
+        # Linux only: the training is killed if this process is killed.
         launcher = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if self._is_longer:  # the log must not say any more that the training is done
+            if self._is_longer:  # the log must no longer say that the training is done
                 with open(self.log, "a") as log_file:
                     print(_CONTINUED, file=log_file)
             write_lines(self.folder / COMMAND, [shlex.join([self._command.words[0], *words])])
@@ -150,13 +151,13 @@ class Training:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env={"OMP_NUM_THREADS": str(threads), **os.environ},
-                    start_new_session=True,  # Ctrl-C reaches this process alone, which stops it
+                    start_new_session=True,  # Ctrl-C reaches only this process, which stops it
                 )
         except OSError as error:
             raise FairseqDocError(f"cannot start {self.folder}: {error}") from None
 
     def outcome(self, status: int) -> Outcome:
-        """How it ended, by its exit status, its log and its checkpoints."""
+        """How the training ended, from its exit status, log and checkpoints."""
         worst = -math.inf if self._command.maximize else math.inf
         if status == 0:
             try:
@@ -171,13 +172,13 @@ class Training:
             return Outcome(worst)
         if status < 0:
             with contextlib.suppress(ValueError):
-                return Outcome(None, f"it was ended by {signal.Signals(-status).name}")
+                return Outcome(None, f"killed by {signal.Signals(-status).name}")
         lines = [line.strip() for line in re.split(r"[\r\n]", tail) if line.strip()]
-        return Outcome(None, lines[-1][:500] if lines else f"exit status {status}, nothing printed")
+        return Outcome(None, lines[-1][:500] if lines else f"exit status {status}, no output")
 
     def earlier_outcome(self) -> Outcome | None:
-        """How it ended in an earlier process, by its log; None if that was interrupted, failed or
-        had smaller limits."""
+        """How the training ended in an earlier process, from its log; None if it was interrupted,
+        failed or had smaller limits."""
         tail = _part(self.log).rpartition(_CONTINUED)[2]
         finished = _DONE.search(tail[-_END:]) is not None and not self._is_longer
         if not finished and not _DIVERGED.search(tail):
@@ -186,7 +187,7 @@ class Training:
         return None if outcome.value is None else outcome
 
     def _is_worse_than_uniform(self, value: float) -> bool:
-        """Whether a loss in bits, or a perplexity, is worse than that of equally likely words."""
+        """Whether a loss in bits, or a perplexity, is worse than that of a uniform distribution."""
         found = _DICTIONARY.findall(_part(self.log, first=True))
         sizes = [int(size.replace(",", "") or 0) for size in found]
         bounds = {"loss": math.log2, "nll_loss": math.log2, "ppl": float}
@@ -208,10 +209,10 @@ def train_seeds(
     remark: Callable[[str], None],
     bounded: bool = False,
 ) -> dict[str, dict[int, float]]:
-    """{name: {seed: the best validation, infinite if it diverged}} of each command, trained with
-    the seeds 1 to ``seeds``, which also replace ``{seed}`` in its words. Finished trainings are not
-    repeated; a failure is a ``FairseqDocError``. ``remark`` takes a line for each that ends;
-    ``bounded`` is that of :class:`Training`."""
+    """Train each command with the seeds 1 to ``seeds``, which also replace ``{seed}`` in it.
+    Returns {name: {seed: the best validation, infinite if it diverged}}. Finished trainings are not
+    repeated; a failure raises ``FairseqDocError``. ``remark`` receives a line for each training
+    that ends; ``bounded`` as in :class:`Training`."""
     if seeds > MAX_SEEDS:
         raise FairseqDocError(f"--seeds: expected at most {MAX_SEEDS:,}; got {seeds:,}")
     trainings = {}
@@ -239,7 +240,7 @@ def train_seeds(
 
 
 def _stop(process: subprocess.Popen) -> None:
-    """Ask a training to end, with the processes that it started; kill it if it does not."""
+    """Terminate a training and the processes that it started; kill it if it does not end."""
     for request, seconds in ((signal.SIGTERM, STOP_AFTER), (signal.SIGKILL, None)):
         if process.poll() is None:
             os.killpg(process.pid, request)
@@ -248,7 +249,7 @@ def _stop(process: subprocess.Popen) -> None:
 
 
 def best_value(folder: Path, maximize: bool) -> float:
-    """The best validation in a folder's checkpoints, perhaps nan. No weights are read."""
+    """The best validation in a folder's checkpoints, which may be NaN. No weights are read."""
     bests = []
     for path in (folder / "checkpoint_last.pt", folder / "checkpoint_best.pt"):
         if not path.exists():
@@ -261,15 +262,15 @@ def best_value(folder: Path, maximize: bool) -> float:
                 bests.append(float(best))
     if not bests:
         raise FairseqDocError(
-            f"{folder}: expected a checkpoint with the best validation so far; got none: did the "
-            "training validate and save?"
+            f"{folder} has no checkpoint with a best validation: did the training validate and "
+            "save?"
         )
     numbers = [value for value in bests if not math.isnan(value)]
     return (max if maximize else min)(numbers, default=math.nan)
 
 
 def _part(path: Path, first: bool = False) -> str:
-    """The last part of a log, or the first; "" if there is none."""
+    """The last part of a log, or the first; "" without a log."""
     try:
         check_input(path, again=True)
         with open(path, "rb") as file:

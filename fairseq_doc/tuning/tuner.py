@@ -1,4 +1,4 @@
-"""From settings to values: Optuna's optimisation around one training; resumed after any end."""
+"""Optuna's optimisation around one training, which can be resumed after any interruption."""
 
 import contextlib
 import shutil
@@ -31,11 +31,11 @@ from fairseq_doc.tuning.storage import (
 )
 from fairseq_doc.tuning.training import CHECKPOINTS, LOG, Interrupted, Training, interruptible
 
-FAILURES = 3  # in a row, after which a tuning ends
+FAILURES = 3  # consecutive failures that end a tuning
 
 
 def tune(settings: Options) -> dict[str, Any]:
-    """Create, join or resume a study; the result of ``fairseq-doc tune``."""
+    """Create, join or resume a study. Returns the result of ``fairseq-doc tune``."""
     words = settings.training or ()
     space = read_space(settings.space or "", kinds_of_numbers(words))
     command = read_command(words, space)
@@ -67,23 +67,23 @@ def tune(settings: Options) -> dict[str, Any]:
 def _best_settings(
     storage: BaseStorage, name: str, settings: Options, space: Space
 ) -> tuple[str, Settings]:
-    """The best trial of the study ``name``, and those of its settings that the space has."""
+    """The best trial of the study ``name``, and its settings that are in the space."""
     if name == settings.study:
-        raise FairseqDocError(f"--enqueue: expected another study than {shown(name)} itself")
+        raise FairseqDocError(f"--enqueue: expected a study other than {shown(name)} itself")
     study, stamp = load_study(storage, name)
     best = best_of(study.get_trials(), stamp.command.maximize)
     known = best.params if best is not None else {}
     tried = {option: known[option] for option in space if option in known}
     if best is None or not tried or not all(is_inside(tried[o], space[o]) for o in tried):
         raise FairseqDocError(
-            f"--enqueue {shown(name)}: expected a study whose best trial has options of the space, "
-            f"--{', --'.join(space)}, with values inside it; got {short(known) or 'no best trial'}"
+            f"--enqueue {shown(name)}: expected a study whose best trial has options of the space "
+            f"(--{', --'.join(space)}) with values in it; got {short(known) or 'no best trial'}"
         )
     return f"{name}, trial {best.number}", tried
 
 
 def _retry(study: Study, numbers: Any) -> None:
-    """Close trials whose process was killed, and queue them again."""
+    """Mark trials as failed whose process was killed, and enqueue them again."""
     running = {t.number: t for t in study.get_trials(states=(TrialState.RUNNING,))}
     for own in numbers:
         if own not in running:
@@ -99,25 +99,25 @@ class TrainingFailed(Exception):
 
 
 class Tuner:
-    """Optimises until enough trials of the study are complete."""
+    """Runs trials until enough trials of the study are complete."""
 
     def __init__(self, study: Study, stamp: Stamp, settings: Options) -> None:
         self._study, self._stamp, self._settings = study, stamp, settings
         self._maximize = stamp.command.maximize
         study.sampler = TrialSampler(settings)
-        self._ending = threading.Event()  # all trainings shall end
-        self._lock = threading.Lock()  # of what follows, in the threads of several workers
+        self._ending = threading.Event()  # set to stop all trainings
+        self._lock = threading.Lock()  # for what follows, in the threads of several workers
         self._error: Exception | None = None
         self._failures = 0  # in a row
 
     def run(self) -> None:
-        """Tune; a further call resumes. Raises if the first training, or several in a row, fail."""
+        """Tune; another call resumes. Raises if the first training fails, or several in a row."""
         wanted, workers = self._settings.trials, self._settings.workers
         left = self._left()
         running = [trial.number for trial in self._study.get_trials(states=(TrialState.RUNNING,))]
         if running and left > 0:
             retry = " ".join(f"--retry {own}" for own in running)
-            self._settings.say(f"running elsewhere, or killed, which {retry} resumes")
+            self._settings.say(f"still running elsewhere, or killed; to resume them: {retry}")
         with interruptible(1) as (pool, self._ending):
             while left > 0 and not self._ending.is_set():
                 with contextlib.suppress(Interrupted):
@@ -135,15 +135,15 @@ class Tuner:
             raise self._error
 
     def _left(self) -> int:
-        """How many trials are left to complete."""
+        """The number of trials that are still to be completed."""
         trials = self._study.get_trials(deepcopy=False)
         complete = sum(trial.state == TrialState.COMPLETE for trial in trials)
         queued = [t for t in trials if t.state == TrialState.WAITING and ORIGIN in t.user_attrs]
         needed, wanted = complete + len(queued), self._settings.trials
         if self._settings.enqueue and needed > wanted:
             raise FairseqDocError(
-                f"--enqueue: expected --trials {needed} or more, for {complete} complete trials and "
-                f"the settings to try; got {wanted}"
+                f"--enqueue needs --trials {needed} or more, for {complete} complete trials and the "
+                f"enqueued ones; got {wanted}"
             )
         return wanted - complete
 
@@ -156,15 +156,15 @@ class Tuner:
             raise
 
     def _end(self, error: Exception) -> None:
-        """Have all trainings end, and raise this error then."""
+        """Stop all trainings, then raise this error."""
         self._error = self._error or error
         self._ending.set()
 
     def _value(self, trial: Trial) -> float:
-        """Train with a trial's settings; the value of an equal trial if there is one."""
+        """Train with a trial's settings, or return the value of an earlier trial with the same."""
         if FOLDER not in trial.user_attrs:
             trial.set_user_attr(FOLDER, trial.number)
-        # Not trial.params: a trial of the queue may be a stranger's, with others.
+        # Not trial.params: an enqueued trial may be a stranger's and hold other options.
         settings = {option: suggest(trial, option, v) for option, v in self._stamp.space.items()}
         folder = folder_of(self._settings.folder, trial)
         for other in self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
@@ -175,7 +175,7 @@ class Tuner:
             training = Training(self._stamp.command, settings, folder)
             outcome = training.run(self._settings.workers, self._ending)
         except Interrupted:
-            self._study.enqueue_trial(settings, trial.user_attrs)  # another one, by any process
+            self._study.enqueue_trial(settings, trial.user_attrs)  # any process may run it
             raise
         if outcome.value is None:
             trial.set_user_attr(PROBLEM, outcome.problem)
@@ -183,7 +183,7 @@ class Tuner:
         return outcome.value
 
     def _ended(self, study: Study, trial: FrozenTrial) -> None:
-        """After a trial: say so, remove checkpoints, and end the tuning after failures."""
+        """After a trial: report it, remove checkpoints, and end the tuning after failures."""
         trials, state = study.get_trials(deepcopy=False), state_of(trial)
         best, folder = best_of(trials, self._maximize), folder_of(self._settings.folder, trial)
         problem = trial.user_attrs.get(PROBLEM)
@@ -199,7 +199,7 @@ class Tuner:
                 self._remove_checkpoints(trials, best)
             self._failures = self._failures + 1 if state == "failed" else 0
             if state == "failed" and complete == 0:
-                why = f"trial {trial.number} failed, and none before it was complete"
+                why = f"trial {trial.number} failed before any trial was complete"
             elif self._failures >= FAILURES:
                 why = f"{FAILURES} trials in a row failed; the same command tries others; the last"
             else:
@@ -208,9 +208,9 @@ class Tuner:
             self._end(FairseqDocError(f"{why}: {problem} ({folder / LOG})"))
 
     def _remove_checkpoints(self, trials: list[FrozenTrial], best: FrozenTrial | None) -> None:
-        """Those of all ended trials except the best."""
+        """Remove the checkpoints of all ended trials except the best one."""
         own = folder_of(self._settings.folder, best) if best else None
         for trial in trials:
             folder = folder_of(self._settings.folder, trial)
             if state_of(trial) in ("complete", "diverged", "failed") and folder != own:
-                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)  # no target of a link
+                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)  # does not follow links

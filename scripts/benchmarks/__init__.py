@@ -1,1 +1,1 @@
-"""The subcommands of scripts/benchmark.py, one a file."""
+"""The subcommands of scripts/benchmark.py, one per file."""

@@ -1,24 +1,24 @@
 """Speed, memory and error on one NVIDIA GPU, in less than eight minutes.
 
-Nothing is downloaded: texts are random. Parts:
+Nothing is downloaded, since texts are random. Parts:
 
     output    the mixture's NLL, forward and backward, at the shapes of Penn Treebank and WikiText-2: ours,
               the plain formulations, torch's linear_cross_entropy per component, and the three bare
               products; extra peak memory; errors against float64
     train     whole steps of fairseq-train with 20 components at both published sizes; seconds of a Penn
               Treebank epoch
-    seq2seq   training and generation of lstm_luong_doc against fairseq's own LSTM, as the subcommand
-              seq2seq has them
+    seq2seq   training and generation of lstm_luong_doc against fairseq's own LSTM, as in the
+              subcommand seq2seq
 
-Each is measured in three precisions:
+Each part is measured in three precisions:
 
     float32   products in full float32, cuDNN's too
     tf32      products of float32 numbers rounded to tf32, as torch allows by
               set_float32_matmul_precision("high")
-    bfloat16  ours: --matmul-precision bfloat16, in the encoder-decoder's table a row of its own; the
-              plain forms: autocast; the products: bfloat16 factors
+    bfloat16  ours: --matmul-precision bfloat16, which has its own row in the table of the
+              encoder-decoder; the plain forms: autocast; the products: bfloat16 factors
 
---tiny shrinks everything, to try the script; with --device cpu without a GPU.
+--tiny shrinks everything to try the script; it needs no GPU with --device cpu.
 """
 
 import random
@@ -39,12 +39,12 @@ PRECISIONS = ("float32", "tf32", "bfloat16")
 SEQ2SEQ_PRECISIONS = ("float32", "tf32")  # seq2seq.py has a row in bfloat16
 PARTS = ("output", "train", "seq2seq")
 BFLOAT16 = {"ours": "ours, bfloat16", "bare products": "products, bfloat16"}  # rows of output_layer
-PTB_TOKENS = 929_589  # of its training text, with the end marks
+PTB_TOKENS = 929_589  # tokens in its training text, with end marks
 TRAINED = {  # vocabulary, options
     "ptb": (10_000, "--batch-size 12"),
     "wikitext2": (33_278, "--arch lstm_doc_lm_wt2 --batch-size 15"),
 }
-ENVIRONMENTS = {  # of a process; cuDNN uses tf32 by default, cuBLAS does not
+ENVIRONMENTS = {  # environment variables; by default cuDNN uses tf32, cuBLAS does not
     "float32": {"NVIDIA_TF32_OVERRIDE": "0"},
     "tf32": {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"},
     "bfloat16": {"NVIDIA_TF32_OVERRIDE": "0"},
@@ -58,15 +58,15 @@ class Options:
     parts: tuple[str, ...] = option("parts (default: all)", PARTS, nargs="+", choices=PARTS)
     device: str = option("where", "cuda", choices=("cuda", "cpu"))
     repeats: int = option("runs of the output operation", 5, type=positive)
-    updates: int = option("updates of a training", 100)
-    tiny: bool = option("everything small, to try the script", False)
+    updates: int = option("updates per training", 100)
+    tiny: bool = option("make everything small, to try the script", False)
 
 
 # The output operation
 
 
 def measure_output(row, shape, precision, device, repeats):
-    """Milliseconds, the best of ``repeats``, and extra peak bytes of a GPU's memory."""
+    """Milliseconds (the best of ``repeats``) and extra peak bytes of GPU memory."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     step = output_layer.make_step(row, shape, device)
     autocast = precision == "bfloat16" and row in (*output_layer.PLAIN, output_layer.CHUNKED)
@@ -87,7 +87,7 @@ def measure_output(row, shape, precision, device, repeats):
 
 
 def output_part(settings):
-    """{shape: {precision: {row: {ms, extra_bytes}}, "errors": ...}}, printed on the way."""
+    """{shape: {precision: {row: {ms, extra_bytes}}, "errors": ...}}; also prints them."""
     found: dict[str, dict] = {}
     shapes = TINY_SHAPES if settings.tiny else output_layer.SHAPES
     for name, shape in shapes.items():
@@ -110,7 +110,7 @@ def output_part(settings):
 
 
 def train_part(settings):
-    """{size: {precision: tokens a second}}, printed on the way."""
+    """{size: {precision: tokens per second}}; also prints them."""
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
         for size, (vocabulary, options) in TRAINED.items():
@@ -130,13 +130,13 @@ def train_part(settings):
                 found[size][precision] = speed
                 line = f"{size}, {precision}: fairseq-train {speed:,.0f} tokens/s"
                 if size == "ptb":
-                    line += f", {PTB_TOKENS / speed:.1f} s an epoch of Penn Treebank"
+                    line += f", {PTB_TOKENS / speed:.1f} s per epoch of Penn Treebank"
                 print(line, flush=True)
     return found
 
 
 def seq2seq_part(settings):
-    """{precision: the figures of seq2seq.py} on random sentences, printed on the way."""
+    """{precision: the figures of seq2seq.py} on random sentences; also prints them."""
     tiny = {"batches": 1, "warm_up": 0, "batch_size": 4, "length": 3} if settings.tiny else {}
     figures = {}
     with tempfile.TemporaryDirectory() as name:
@@ -156,7 +156,7 @@ def seq2seq_part(settings):
 
 
 def parallel_data(folder, sentences):
-    """A binarised text of random pairs, 7,900 words in common, 8 to 20 words a sentence."""
+    """Binarised random pairs of sentences with 8 to 20 words from a joint vocabulary of 7,900."""
     drawn = random.Random(0)
     vocabulary = [f"w{number}" for number in range(7_900)]
     for split in ("train", "valid"):
@@ -180,12 +180,12 @@ def describe(device):
 
 
 def run(settings):
-    """``gpu``, and the figures of each part."""
+    """Result: ``gpu`` and the figures of each part."""
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise FairseqDocError(f"expected a GPU that torch {torch.__version__} can use; got none")
     print(describe(settings.device), flush=True)
     start = time.perf_counter()
     measure = {"output": output_part, "train": train_part, "seq2seq": seq2seq_part}
     figures = {part: measure[part](settings) for part in settings.parts}
-    print(f"{time.perf_counter() - start:.0f} s in all")
+    print(f"{time.perf_counter() - start:.0f} s in total")
     return {"gpu": describe(settings.device), **figures}

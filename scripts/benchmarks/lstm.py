@@ -1,6 +1,6 @@
-"""Forward and backward of one LSTM layer: torch's, and the package's own in both precisions.
+"""Forward and backward pass of one LSTM layer: torch's, and the package's own in both precisions.
 
-Windows of 70 steps, 12 columns. Forms take turns in each of --repeats rounds; a form's time is its fastest. The
+Windows have 70 steps and 12 columns. Forms take turns in each of --repeats rounds, and the fastest time counts. The
 package runs torch's layer in float32, and its own (ops/recurrence.py) in bfloat16 for wide layers.
 """
 
@@ -14,12 +14,12 @@ from fairseq_doc.ops.matmul import linear
 from fairseq_doc.ops.recurrence import recurrence
 
 TIME, COLUMNS = 70, 12
-SIZES = ((280, 960), (960, 960), (960, 620), (240, 240))  # width of the input, of the layer
+SIZES = ((280, 960), (960, 960), (960, 620), (240, 240))  # widths of input and layer
 Options = LayerOptions
 
 
 def make_forms(below, width):
-    """{form: a function that runs it forward and backward}."""
+    """{form: a function that runs its forward and backward pass}."""
     layer = torch.nn.LSTM(below, width)
     input_weight, recurrent_weight, *biases = layer.parameters()
     x = torch.randn(TIME, COLUMNS, below, requires_grad=True)

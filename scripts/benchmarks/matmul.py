@@ -1,4 +1,4 @@
-"""The matrix products behind --backend and the sizes of chunks: GFLOP/s of MKL and oneDNN.
+"""GFLOP/s of MKL and oneDNN, on which the choices of --backend and of chunk sizes are based.
 
     ONEDNN_MAX_CPU_ISA=AVX2 python scripts/benchmark.py matmul     # oneDNN with 256-bit vectors
 
@@ -9,9 +9,9 @@ WikiText-2, and an LSTM layer's input over a window. Products:
     d components    (R, V) x (V, d)
     d matrix        (d, R) x (R, V)
 
-on one thread and on all cores, the fastest of --repeats; also with bfloat16 factors, which are oneDNN's
-with both. The forms take turns. Then the output operation itself by bytes of a chunk, at both sizes:
-seconds, --repeats turns.
+on one thread and on all cores, the fastest of --repeats; also with bfloat16 factors, for which both use
+oneDNN. The forms take turns. Then the seconds of the whole output operation, by the bytes in a chunk,
+for both sizes and in --repeats turns.
 """
 
 import os
@@ -30,7 +30,7 @@ from fairseq_doc.options import option, positive
 # R, d, V
 SIZES = {"ptb": (280, 280, 10_000), "wikitext2": (225, 300, 33_278), "lstm": (840, 960, 3_840)}
 CHUNKS = (8, 16, 30)  # MiB
-TOKENS = {"ptb": 420, "wikitext2": 120}  # of the output operation
+TOKENS = {"ptb": 420, "wikitext2": 120}  # tokens in the output operation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ def gflops(repeats, rows, width, words):
     k, weight = torch.randn(rows, width), torch.randn(words, width)
     e = torch.rand(rows, words)
     operands = {"logits": (k, weight), "d components": (e, weight.t()), "d matrix": (k.t(), e.t())}
-    operations = 2e-9 * rows * width * words  # a multiplication and an addition each
+    operations = 2e-9 * rows * width * words  # in billions: a multiplication and an addition each
     found: dict[str, dict[str, float]] = {}
     for product, (left, right) in operands.items():
         forms: dict[str, Callable[[], object]] = {
@@ -61,7 +61,7 @@ def _by(library, left, right):
 
 
 def seconds_by_chunk(size, repeats):
-    """{size of a chunk: seconds of the output operation, forward and backward}."""
+    """{MiB in a chunk: seconds of the forward and backward pass of the output operation}."""
     _, width, words = SIZES[size]
     tokens, j = TOKENS[size], 20
     components = torch.randn(tokens, j, width).tanh_().requires_grad_()

@@ -1,8 +1,8 @@
-"""Forward and backward of AWD-LSTM's layers with Mogrifier gates, beside the plain layers.
+"""Forward and backward pass of the layers of AWD-LSTM with Mogrifier gates, compared with plain layers.
 
-Five rounds. Windows of 70 steps, 12 columns, DropConnect, dropout between layers. The plain layers are torch's; in
-bfloat16 those of a million weights are the package's own. Forms take turns in each of --repeats rounds; a form's time is
-its fastest.
+The Mogrifier has five rounds. Windows have 70 steps and 12 columns, with DropConnect and dropout between layers. The plain
+layers are torch's; in bfloat16, layers with a million weights are the package's own. Forms take turns in each of --repeats
+rounds, and the fastest time counts.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from benchmarks.tools import LayerOptions, compare_layers
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 
 TIME, COLUMNS, ROUNDS = 70, 12, 5
-# Widths of lstm_doc_lm_small and of lstm_doc_lm, the embedding first, and two layers as of Melis et al. (2020): 24M
+# Widths of lstm_doc_lm_small and of lstm_doc_lm, the embedding first, and two layers as in Melis et al. (2020): 24M
 # parameters with an embedding of 10,000 words.
 SIZES = {
     "small": ((100, 240, 240, 160), 21),
@@ -24,7 +24,7 @@ Options = LayerOptions
 
 
 def make_forms(widths, rank):
-    """{form: a function that runs it forward and backward}."""
+    """{form: a function that runs its forward and backward pass}."""
     x = torch.randn(TIME, COLUMNS, widths[0], requires_grad=True)
     d_output = torch.randn(TIME, COLUMNS, widths[-1])
 

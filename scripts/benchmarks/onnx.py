@@ -1,8 +1,8 @@
-"""An exported language model beside the model itself: size, perplexity and words a second on one thread.
+"""An exported language model compared with the model itself: size, perplexity and words per second on one thread.
 
-The first --words tokens of the split are scored in one column with the carried state, a token at a time with log P
-of every word, as shallow fusion does. Ours, ONNX in float32 and ONNX in 8 bits take turns in each of --repeats
-rounds; a time is the fastest.
+The first --words tokens of the split are scored in one column with the carried state, token by token and with log P of
+every word, as in shallow fusion. Ours, ONNX in float32 and ONNX in 8 bits take turns in each of --repeats rounds, and the
+fastest time counts.
 """
 
 import math
@@ -21,10 +21,10 @@ KINDS = {"ONNX float32": False, "ONNX int8": True}
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    data: str = option("folder of fairseq-preprocess", REQUIRED, positional=True)
+    data: str = option("folder written by fairseq-preprocess", REQUIRED, positional=True)
     path: str = option("checkpoint", REQUIRED, positional=True)
     gen_subset: str = option("split", "valid")
-    words: int = option("tokens of the split", 2000, type=positive)
+    words: int = option("number of tokens to score", 2000, type=positive)
     repeats: int = option("rounds", 3, type=positive)
 
 
@@ -35,7 +35,7 @@ def text_of(ensemble, split, words):
 
 
 def own_pass(ensemble, source, target):
-    """A function that scores the text with our model, and gives -log P of it."""
+    """A function that scores the text with our model and returns its -log P."""
 
     def score():
         nll = 0.0
@@ -49,7 +49,7 @@ def own_pass(ensemble, source, target):
 
 
 def onnx_pass(run, source, target):
-    """The same with an exported model."""
+    """A function that scores the text with an exported model and returns its -log P."""
     source, target = source.numpy(), target.numpy()
 
     def score():
@@ -63,7 +63,7 @@ def onnx_pass(run, source, target):
 
 
 def run(settings):
-    """``parameters``, ``words``, ``bytes``; {form: perplexity and words a second}."""
+    """Result: ``parameters``, ``words``, ``bytes``; {form: perplexity and words per second}."""
     torch.set_num_threads(1)
     ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     parameters = sum(p.numel() for p in ensemble.single.parameters())
@@ -80,7 +80,7 @@ def run(settings):
 
 
 def compare(passes, words, repeats):
-    """{form: perplexity and words a second}, printed."""
+    """{form: perplexity and words per second}; also prints them."""
     nll: dict[str, float] = {}
     noted = {
         kind: lambda kind=kind, work=work: nll.update({kind: work()})
@@ -91,6 +91,6 @@ def compare(passes, words, repeats):
     for kind, taken in seconds.items():
         perplexity, speed = math.exp(nll[kind] / words), words / taken
         found[kind] = {"perplexity": perplexity, "words a second": speed}
-        line = f"{kind:14}perplexity {perplexity:9.4f}{speed:9,.0f} words a second"
+        line = f"{kind:14}perplexity {perplexity:9.4f}{speed:9,.0f} words per second"
         print(f"{line}{seconds['ours'] / taken:7.2f} times ours", flush=True)
     return found

@@ -1,26 +1,27 @@
 """Time, memory and error of the mixture's negative log likelihood, forward and backward, on a CPU.
 
-Each row is measured in a process of its own. Rows without another precision are in float32. The posteriors are spread like those of a trained model. Rows:
+Each row is measured in its own process, in float32 unless it names another precision. The posteriors are
+distributed like those of a trained model. Rows:
 
     definition         fairseq_doc.ops.reference, log-softmax and log-sum-exp
     probabilities      sum_j pi_j softmax_j, then the logarithm, as MoS and DOC were published
     torch, chunked     torch.nn.functional.linear_cross_entropy per component, then log-sum-exp
     ours               fairseq_doc.ops.mixture_nll
     bare products      the three float32 matrix products of a step by torch.mm, into given memory
-    ours, bfloat16     ours with the products' factors in bfloat16
+    ours, bfloat16     ours with bfloat16 factors in products
     products, bfloat16 the three bare products in bfloat16
-    sampled            ours with sampled gradients, below a posterior of 0.05
+    sampled            ours with sampled gradients, for posteriors below 0.05
     sampled, bfloat16  both
 
-Ratios are against the faster of the first two ("plain"). Extra memory is the growth of the peak
-resident size beyond the inputs; it includes the gradients. The second table sets glibc's allocator to
-keep large blocks, so that the plain forms have no page faults; the figures of --json are the first's.
+Ratios refer to the faster of the first two rows ("plain"). Extra memory is the growth of the peak
+resident size beyond the inputs, including the gradients. For the second table, glibc's allocator keeps
+large blocks, so that the plain forms have no page faults; --json has the figures of the first table.
 
-At the end the errors against float64, for a quarter of the tokens: of the loss, and of the gradients in
-the Euclidean norm, relative to the norm. "plain, bfloat16" is the definition with its products in bfloat16
-by autocast.
+The last table has the errors against float64 for a quarter of the tokens: of the loss, and of the
+gradients, as the Euclidean norm relative to that of the gradient. "plain, bfloat16" is the definition with
+products in bfloat16 by autocast.
 
---large measures our rows alone for vocabularies of 10,000 to a million words.
+--large measures only our rows, for vocabularies of 10,000 to a million words.
 """
 
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ SHAPES = {  # N tokens, J components, d, V
     "ptb": (840, 20, 280, 10_000),
     "wikitext2": (350, 20, 300, 33_278),
 }
-# Of growing vocabularies, with --large.
+# Shapes with growing vocabularies, for --large.
 LARGE_SHAPES = {
     f"{v:,}": (n, 20, 300, v)
     for n, v in ((600, 10_000), (300, 33_278), (200, 267_735), (102, 1_000_000))
@@ -52,7 +53,7 @@ CHUNKED = "torch, chunked"
 PLAIN = ("definition", "probabilities")
 ROWS = (*PLAIN, CHUNKED, "ours", "bare products", "ours, bfloat16", "products, bfloat16", "sampled",
         "sampled, bfloat16")  # fmt: skip
-# Log weights whose posteriors are spread like those of a trained model (docs/experiments/speed.md).
+# Log weights with posteriors distributed as in a trained model (docs/experiments/speed.md).
 SPREAD, SAMPLING = 4.0, 0.05
 INPUTS = ("components", "log weights", "matrix", "bias")
 
@@ -60,17 +61,17 @@ INPUTS = ("components", "log weights", "matrix", "bias")
 @dataclass(frozen=True, kw_only=True)
 class Options:
     shapes: tuple[str, ...] = option("sizes (default: both)", (*SHAPES,), nargs="+", choices=SHAPES)
-    large: bool = option("large vocabularies: our rows alone", False)
-    repeats: int = option("runs of a row", 5, type=positive)
+    large: bool = option("measure only our rows, for large vocabularies", False)
+    repeats: int = option("runs per row", 5, type=positive)
 
 
 def rows():
-    """``ROWS`` without the one whose function this torch lacks, as torch 2.6 does."""
+    """``ROWS``, without the row whose function is missing in older versions of torch, such as 2.6."""
     return [row for row in ROWS if row != CHUNKED or hasattr(F, "linear_cross_entropy")]
 
 
 def make_inputs(shape, device="cpu"):
-    """[components, log weights, matrix, bias], which ask for gradients, and the targets."""
+    """[components, log weights, matrix, bias], which require gradients, and the targets."""
     torch.manual_seed(0)
     n, j, d, v = shape
     components, log_weights = torch.randn(n, j, d).tanh_(), SPREAD * torch.randn(n, j)
@@ -174,7 +175,7 @@ def print_errors(shape, of_forms):
 
 
 def measure(row, shape, repeats):
-    """Best seconds of ``repeats`` after one warm-up, and the extra peak bytes."""
+    """The best time of ``repeats`` in seconds, after one warm-up, and the extra peak bytes."""
     step = make_step(row, shape)
     before, _ = resident_bytes()
     step()
@@ -217,8 +218,8 @@ def print_table(shape, allocator, results):
 
 
 def measure_large(repeats):
-    """{shape: {row: {"gflops": the rate as if each row made the three products of exact gradients, "bytes":
-    the extra peak beyond the matrix's gradient}}}."""
+    """{shape: {row: {"gflops": the rate, counting the three products of exact gradients for every row,
+    "bytes": the extra peak beyond the gradient of the matrix}}}."""
     found: dict[str, dict] = {}
     for shape, (n, j, d, v) in LARGE_SHAPES.items():
         for row in LARGE_ROWS:
@@ -232,7 +233,7 @@ def measure_large(repeats):
 
 
 def run(settings):
-    """{shape: ratios, ``errors`` and ``share_kept``}, or what :func:`measure_large` gives."""
+    """{shape: ratios, ``errors`` and ``share_kept``}, or the result of :func:`measure_large`."""
     if settings.large:
         return measure_large(settings.repeats)
     found: dict[str, dict] = {}

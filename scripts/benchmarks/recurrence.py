@@ -1,8 +1,8 @@
-"""Forward and backward of one recurrent layer of Melis et al. (2018), beside torch's LSTM and the bare products.
+"""Forward and backward pass of a recurrent layer of Melis et al. (2018), compared with torch's LSTM and bare products.
 
-Windows of 35 steps, 64 columns, the input as wide as the layer, dropout of the state. "products" are the layer's
-matrix products alone, forward and backward, by the same kernels. Forms take turns in each of --repeats rounds; a
-form's time is its fastest.
+Windows have 35 steps and 64 columns; the input is as wide as the layer, and the state has dropout. "products" are only the
+matrix products of the layer, forward and backward, with the same kernels. Forms take turns in each of --repeats rounds,
+and the fastest time counts.
 """
 
 from functools import partial
@@ -15,7 +15,7 @@ from fairseq_doc.ops.matmul import loop_operand, matmul
 from fairseq_doc.ops.recurrence import make_cell
 
 TIME, COLUMNS = 35, 64
-# Widths of the published sizes and of smaller ones.
+# Widths of published and of smaller sizes.
 WIDTHS = (1194, 723, 400)
 CELLS = {
     "lstm, untied": ("lstm", "untied", 1),
@@ -27,7 +27,7 @@ Options = LayerOptions
 
 
 def make_forms(name, gates, depth, width):
-    """{form: a function that runs it forward and backward}."""
+    """{form: a function that runs its forward and backward pass}."""
     cell = make_cell(name, gates)
     layer = RecurrentLayer(cell, width, width, depth)
     x = torch.randn(TIME, COLUMNS, width, requires_grad=True)

@@ -1,11 +1,11 @@
-"""Candidates a second of reranking, against scoring one candidate at a time.
+"""Candidates per second in reranking, compared with scoring one candidate at a time.
 
-Measured on the distinct candidates of the same sentences, taken evenly from the whole list, in one
-process: the median of the repeats, in which the forms take turns. Forms:
+All forms score the distinct candidates of the same sentences, chosen evenly from the whole list, in one
+process; they take turns, and the median of the repeats counts. Forms:
 
     one at a time      the model reads each candidate alone
-    by length          batches of like lengths (evaluation/scoring.py)
-    prefix tree        each distinct prefix once (evaluation/prefix_tree.py): what fairseq-doc rerank does
+    by length          batches of similar lengths (evaluation/scoring.py)
+    prefix tree        each distinct prefix once (evaluation/prefix_tree.py), as in fairseq-doc rerank
 """
 
 import statistics
@@ -26,7 +26,7 @@ ONE, LENGTH, TREE = "one at a time", "by length", "prefix tree"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    data: str = option("folder that fairseq-doc prepare-parsing wrote", REQUIRED, positional=True)
+    data: str = option("folder written by fairseq-doc prepare-parsing", REQUIRED, positional=True)
     nbest: str = option("n-best file", REQUIRED, positional=True)
     path: str = option("checkpoint, or a.pt:b.pt", REQUIRED)
     sentences: int = option("sentences", 40, type=positive)
@@ -48,7 +48,7 @@ FORMS = {
 
 
 def measure(ensemble, candidates, repeats):
-    """{form: median seconds}; the forms' scores must agree."""
+    """{form: median seconds}; the scores of all forms must agree."""
     seconds: dict[str, list[float]] = {form: [] for form in FORMS}
     scores = {}
     for _ in range(repeats):
@@ -62,8 +62,8 @@ def measure(ensemble, candidates, repeats):
 
 
 def run(settings):
-    """``candidates_per_second`` and ``over_one_at_a_time`` of each form, and what was scored."""
-    # In float32: the forms' scores agree up to its rounding.
+    """Result: ``candidates_per_second`` and ``over_one_at_a_time`` of each form, and what was scored."""
+    # In float32, in which the scores of all forms agree up to rounding.
     ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     dictionary = ensemble.dictionary
     lists = [
@@ -78,7 +78,7 @@ def run(settings):
     rates = {form: len(candidates) / taken for form, taken in seconds.items()}
     over_one = {form: rate / rates[ONE] for form, rate in rates.items()}
     for form, rate in rates.items():
-        print(f"{form:15} {rate:8.1f} candidates a second  {over_one[form]:6.2f}")
+        print(f"{form:15} {rate:8.1f} candidates per second  {over_one[form]:6.2f}")
     return {
         "sentences": len(lists),
         "candidates": len(candidates),

@@ -1,25 +1,25 @@
 """Training and generation of ``lstm_luong_doc`` against fairseq's own ``lstm_luong_wmt_en_de``.
 
-DATA is a folder of ``fairseq-doc prepare-mt``; the published figures are of Multi30k En-De with 8,000
-joint merges. Each system runs in a process of its own, on the same batches of the training data. The
-systems take turns in each of ``--rounds`` rounds; a system's time is that of its fastest round. Systems,
-all 500 wide, 2 layers, dropout .3:
+DATA is a folder of ``fairseq-doc prepare-mt``; the published figures are for Multi30k En-De with 8,000
+joint merges. Each system runs in its own process, on the same batches of the training data. The systems
+take turns in each of ``--rounds`` rounds, and the fastest time counts. All systems have width 500, 2
+layers and dropout 0.3:
 
-    fairseq        lstm_luong_wmt_en_de --encoder-bidirectional, encoder hidden 500 a direction,
+    fairseq        lstm_luong_wmt_en_de --encoder-bidirectional, encoder hidden 500 per direction,
                    embeddings, decoder hidden and out-embed 500; cross_entropy
     one component  lstm_luong_doc --plain-output
     i_3=2          two components from the attentional vector
     i_2=i_3=2      four components, two from the upper LSTM layer
     i_2=i_3=2, bfloat16
                    the same with --matmul-precision bfloat16
-    products       only the matrix products of the logits of three more components, by torch.mm: in
-                   training one of the forward and two of the backward pass. Ours uses oneDNN where
-                   that is faster, so the ratios to these products look better there.
+    products       only the matrix products for the logits of three more components, by torch.mm: in
+                   training one in the forward and two in the backward pass. Ours uses oneDNN if it
+                   is faster, so the ratios to these products then look better.
 
 A training step is one of fairseq's trainer (loss, gradients, clipping, SGD) over --batch-size
 sentences. Generation is fairseq's SequenceGenerator with outputs of exactly --length words, so that all
-systems take the same number of steps. A system's peak is the largest resident size of its process, or,
-on a GPU, of what it allocated there.
+systems take the same number of steps. The peak of a system is the largest resident size of its process
+or, on a GPU, the largest memory allocated there.
 """
 
 import logging
@@ -56,22 +56,22 @@ SYSTEMS = {
     "i_2=i_3=2": f"{OURS} --doc-components 0,0,2,2",
     "i_2=i_3=2, bfloat16": f"{OURS} --doc-components 0,0,2,2 --matmul-precision bfloat16",
 }
-MORE_COMPONENTS = 3  # of "i_2=i_3=2" than of "one component"
+MORE_COMPONENTS = 3  # how many more components "i_2=i_3=2" has than "one component"
 WIDTH = 500
 BEAMS = (1, 5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    data: str = option("folder of fairseq-preprocess", REQUIRED, positional=True)
+    data: str = option("folder written by fairseq-preprocess", REQUIRED, positional=True)
     source_lang: str = option("source language", "en")
     target_lang: str = option("target language", "de")
     batch_size: int = option("sentences", 128, type=positive)
     batches: int = option("batches measured", 10, type=positive)
-    warm_up: int = option("batches before those", 2)
-    length: int = option("words of an output", 15, type=positive)
+    warm_up: int = option("batches before those that are measured", 2)
+    length: int = option("words per output", 15, type=positive)
     cpu: bool = option("do not use a GPU", False)
-    rounds: int = option("measurements of a system", 2, type=positive)
+    rounds: int = option("measurements per system", 2, type=positive)
     threads: int | None = option("threads (default: all cores)", type=positive)
 
 
@@ -89,7 +89,7 @@ class Worker:
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
         self.task = tasks.setup_task(cfg.task)
         self.task.load_dataset("train")
-        # The first batches are warm-up: their shapes are new to the allocator and to kernel caches.
+        # The first batches are for warm-up, since their shapes are new to allocator and kernel caches.
         self.batches = self._batches(args.batches + args.warm_up)
         self.device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
         if self.device == "cuda":
@@ -109,7 +109,7 @@ class Worker:
         return [next(iterator) for _ in range(count)]
 
     def measure(self):
-        """{measured: seconds or MB}, and the tokens of the measured batches."""
+        """{quantity: seconds or MB}, and the number of tokens in the measured batches."""
         measure = self._products if self.system == "products" else self._system
         tokens = sum(batch["ntokens"] for batch in self.batches[self.args.warm_up :])
         found = measure()
@@ -118,7 +118,7 @@ class Worker:
         return {**found, "tokens": tokens, "MB": peak // 2**20}
 
     def _over_batches(self, seconds):
-        """The sum over the measured batches of what a function gives for a batch."""
+        """The sum of a function over the measured batches."""
         return sum([seconds(batch) for batch in self.batches][self.args.warm_up :])
 
     def _system(self):
@@ -159,19 +159,19 @@ class Worker:
 
 
 def measure(system, settings):
-    """What :class:`Worker` measures of a system."""
+    """The measurements of :class:`Worker` for a system."""
     return Worker(system, settings).measure()
 
 
 def fastest(rounds):
-    """The shortest of every measured time, and the largest peak."""
+    """The shortest of all measured times, and the largest peak."""
     best = {key: min(found[key] for found in rounds) for key in rounds[0]}
     best["MB"] = max(found["MB"] for found in rounds)
     return best
 
 
 def ratios(found):
-    """The figures that compare the systems; for generation the worse of the beams."""
+    """The ratios between systems; for generation those of the worse beam."""
     plain, four, bare = found["one component"], found["i_2=i_3=2"], found["products"]
     narrow = found["i_2=i_3=2, bfloat16"]
     beams = [f"beam {beam}" for beam in BEAMS]
@@ -186,7 +186,7 @@ def ratios(found):
 
 
 def table(found, args):
-    """Lines of a table."""
+    """The lines of the table."""
     sentences = args.batches * args.batch_size
     heads = ["tokens/s", *(f"sentences/s, beam {beam}" for beam in BEAMS), "peak MB"]
     lines = [f"{'':20}" + "".join(f"{head:>21}" for head in heads)]
@@ -203,7 +203,7 @@ def table(found, args):
 
 
 def run(settings):
-    """The ratios; ``systems``: {system: the seconds and MB of its fastest round}."""
+    """Result: the ratios; ``systems``: {system: seconds and MB of its fastest round}."""
     if not Path(settings.data, f"dict.{settings.target_lang}.txt").is_file():
         raise FairseqDocError(f"expected a folder of prepare-mt, got {settings.data}")
     rounds: dict[str, list[dict]] = {name: [] for name in [*SYSTEMS, "products"]}

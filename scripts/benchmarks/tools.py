@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine's description, clocks, measurements in other processes."""
+"""Common parts of the benchmarks: description of the machine, clocks, measurements in processes."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from fairseq_doc.options import option, positive
 
 
 def machine() -> str:
-    """The processor, its cores and the library for matrix products: one line above every table."""
+    """The line above every table: processor, cores and library for matrix products."""
     return (
         f"{processor.description()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; torch "
         f"{torch.__version__}; matmul backend: {matmul.backend()}"
@@ -28,7 +28,7 @@ def machine() -> str:
 
 @contextlib.contextmanager
 def tables_on_stderr(json: bool) -> Iterator[None]:
-    """Under ``--json`` standard output is standard error, in this process and those it starts."""
+    """With ``--json``, redirect standard output to standard error, in child processes too."""
     if not json:
         yield
         return
@@ -44,7 +44,7 @@ def tables_on_stderr(json: bool) -> Iterator[None]:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that ``work()`` takes, until a GPU has done its part."""
+    """The time of ``work()`` in seconds, including work on a GPU."""
     _wait()
     start = time.perf_counter()
     work()
@@ -58,8 +58,8 @@ def _wait() -> None:
 
 
 def fastest_in_turns(forms: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """{form: seconds of its fastest run}. The forms take turns in ``repeats`` rounds, after one that is
-    not counted."""
+    """{form: seconds of its fastest run}. The forms take turns in ``repeats`` rounds, after a round that
+    does not count."""
     seconds: dict[str, list[float]] = {form: [] for form in forms}
     for number in range(repeats + 1):
         for form, work in forms.items():
@@ -72,7 +72,7 @@ def fastest_in_turns(forms: Mapping[str, Callable[[], object]], repeats: int) ->
 def measured_apart(
     function: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] | None = None
 ) -> Any:
-    """What a function returns in a new process of its own with further environment variables."""
+    """The result of a function in a new process with additional environment variables."""
     with (
         mock.patch.dict(os.environ, environment or {}),
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process,
@@ -81,7 +81,7 @@ def measured_apart(
 
 
 def resident_bytes() -> tuple[int, int]:
-    """Resident size now, and its peak since the process started."""
+    """Current resident size, and its peak since the start of the process."""
     with open("/proc/self/statm") as statm:
         now = int(statm.read().split()[1]) * resource.getpagesize()
     return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -89,7 +89,7 @@ def resident_bytes() -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOptions:
-    """Of a benchmark of layers."""
+    """Options of a benchmark of layers."""
 
     repeats: int = option("rounds", 7, type=positive)
     threads: int | None = option("threads (default: torch's)", type=positive)
@@ -100,8 +100,8 @@ def compare_layers(
     rows: Mapping[str, Callable[[], Mapping[str, Callable[[], object]]]],
     ratios: Sequence[tuple[str, str]] = (),
 ) -> dict[str, dict[str, float]]:
-    """A whole benchmark: milliseconds of the forms of each row, and ratios of two forms. ``rows``:
-    {name: a function that makes its forms}; ``ratios``: pairs of forms, the baseline second."""
+    """Run a benchmark: milliseconds for the forms of each row, and ratios of two forms. ``rows``: {name:
+    a function that creates its forms}; ``ratios``: pairs of forms, the baseline second."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
     found = {}

@@ -1,22 +1,22 @@
-"""Tokens a second and peak memory of training at the paper's Penn Treebank size, on a CPU.
+"""Tokens per second and peak memory in training at the paper's size for Penn Treebank, on a CPU.
 
-Each row is one ``fairseq-train`` on the same random text of 10,000 words, batch 12, window 70. The rows take
-turns, once in every round, since a machine may become slower or faster in minutes. A row's speed is the median
-of the rounds, each the median after the first updates; a ratio is the median of the rounds' ratios. The peak
-resident size includes a validation and a checkpoint at the end. Rows:
+Each row is one ``fairseq-train`` on the same random text with 10,000 words, batch 12 and window 70. The rows
+take turns, once in every round, since the speed of a machine may change within minutes. The speed of a row is
+the median over rounds of the median after the first updates; a ratio is the median of the ratios in each
+round. The peak resident size includes a validation and a checkpoint at the end. Rows:
 
     ours                20 components, lstm_doc_lm_ptb
     ours, bfloat16      the same with --matmul-precision bfloat16
     ours, plain output  the same with the output operation in its plain form
-    sampled             ours with --gradient-sampling 0.05, at mixture weights that are spread like a
-                        trained model's
+    sampled             ours with --gradient-sampling 0.05, with mixture weights distributed as in a
+                        trained model
     sampled, bfloat16   both
     one softmax         the same with one component
     one softmax, bfloat16
     fairseq lstm_lm     fairseq's own LSTM language model, one softmax, embedding width 280, three
                         layers of equal width, 870, which gives the LSTMs as many weights (16.1M)
-    LSTM alone          the LSTM layers of ours, forward and backward, without the rest of a step, in
-                        either precision; the share is the part of a step of ours that they take
+    LSTM alone          only the LSTM layers of ours, forward and backward, in both precisions; the
+                        share is their part of a step of ours
 """
 
 import os
@@ -50,7 +50,7 @@ import fairseq_doc.modules.mixture as mixture
 import fairseq_doc.registration
 from fairseq_doc.ops import reference
 
-def plain(*inputs, **settings):  # none of which changes anything
+def plain(*inputs, **settings):  # the settings do not change the result
     return reference.mixture_nll(*inputs)
 
 mixture.fused_mixture_nll = plain
@@ -88,8 +88,8 @@ FAIRSEQ = f"""--task language_modeling --arch lstm_lm --decoder-embed-dim 280 --
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    updates: int = option("updates of a training", 40)
-    rounds: int = option("trainings of a row", 3, type=positive)
+    updates: int = option("updates per training", 40)
+    rounds: int = option("trainings per row", 3, type=positive)
 
     def __post_init__(self):
         least = 4 * LOG_INTERVAL
@@ -116,7 +116,7 @@ def prepare(folder, vocabulary=VOCABULARY, tokens=TOKENS):
 
 
 def train(data, user_dir, options, save_dir, updates, environment=None):
-    """(tokens a second, peak resident GB of 10^9 bytes) of one ``fairseq-train``."""
+    """(tokens per second, peak resident GB of 10^9 bytes) of one ``fairseq-train``."""
     settings = f"{COMMON} {options} --max-update {updates} --log-interval {LOG_INTERVAL}"
     folders = ["--save-dir", save_dir, "--user-dir", user_dir]
     command = [BIN / "fairseq-train", data, *folders, *settings.split()]
@@ -132,13 +132,13 @@ def train(data, user_dir, options, save_dir, updates, environment=None):
 
 
 def tokens_per_second(output):
-    """The median that a training logged after its first updates."""
+    """The median speed in the log of a training, after the first updates."""
     speeds = [float(s) for s in re.findall(r"train_inner .*?\bwps=([\d.]+)", output)]
     return statistics.median(speeds[2:])
 
 
 def lstm_speed(precision, repeats=7):
-    """Tokens a second of our LSTM layers alone, forward and backward; the median."""
+    """Median tokens per second of only our LSTM layers, forward and backward."""
     cfg = LSTMDocLanguageModelConfig()
     widths = [cfg.decoder_embed_dim, *map(int, cfg.layer_dims.split(","))]
     dropouts = cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout
@@ -156,8 +156,8 @@ def lstm_speed(precision, repeats=7):
 
 
 def measure(rows, updates):
-    """One round: {row: (tokens a second, peak resident GB or None)}, printed on standard error;
-    ``rows``: {row: (data, user_dir, options)} of :func:`train`, to which the LSTM alone is added."""
+    """One round: {row: (tokens per second, peak resident GB or None)}, also printed on standard error.
+    ``rows``: {row: (data, user_dir, options)} for :func:`train`; the rows of the LSTM alone are added."""
     found: dict[str, tuple] = {}
     for row in (*rows, "LSTM alone, float32", "LSTM alone, bfloat16"):
         if row in rows:
@@ -171,7 +171,7 @@ def measure(rows, updates):
 
 
 def ratios(found):
-    """The figures of one round, as :func:`measure` gives it."""
+    """The ratios of one round, the result of :func:`measure`."""
     speed = {row: of for row, (of, _) in found.items()}
     ours, half = speed["ours"], speed["ours, bfloat16"]
     sampled, sampled_half = speed["sampled"], speed["sampled, bfloat16"]
@@ -191,7 +191,7 @@ def ratios(found):
 
 
 def rows_of(folder):
-    """{row: (data, user_dir, options)} of :func:`train`; the text is made in this folder."""
+    """{row: (data, user_dir, options)} for :func:`train`; the text is written into this folder."""
     data = prepare(folder)
     plain, spread = (folder / plugin for plugin in PLUGINS)
     half, one = "--matmul-precision bfloat16", "--doc-components 0,0,0,1"
@@ -209,7 +209,7 @@ def rows_of(folder):
 
 
 def run(settings):
-    """``tokens_per_second``, ``peak_rss_gb`` and the ratios."""
+    """Result: ``tokens_per_second``, ``peak_rss_gb`` and the ratios."""
     rounds = []
     with tempfile.TemporaryDirectory() as folder:
         rows = rows_of(Path(folder))

@@ -1,17 +1,17 @@
-"""Tokens a second of training by two workers with one thread each, against one such worker, on a CPU.
+"""Tokens per second of training with two workers, one thread each, compared with one such worker, on a CPU.
 
-Each row is one training at the paper's Penn Treebank size on the same random text of 10,000 words, started
-by torchrun. The machine needs a core a worker. The speed is the median after the first updates, of all
-workers together. Rows:
+Each row is one training at the paper's size for Penn Treebank on the same random text with 10,000 words,
+started by torchrun. The machine needs one core per worker. The speed is the median after the first updates,
+for all workers together. Rows:
 
     one worker                  batch 12, one thread: the baseline
-    two trainings               two of the baseline at once, which share nothing but the machine: no
-                                two workers can be faster
-    two workers                 batch 12 each: an update reads twice the text
-    two workers, same update    batch 6 each: the columns, and so the updates, of the baseline
+    two trainings               two independent baselines at the same time: an upper bound for two
+                                workers
+    two workers                 batch 12 each: an update reads twice as much text
+    two workers, same update    batch 6 each: the same columns and updates as the baseline
 
-Two workers sum 23 million gradients at every update. With batch 6 a worker does half the work between two
-sums, and its products have fewer rows, so that their kernels are less efficient.
+Two workers sum 23 million gradients in every update. With batch 6 a worker does half the work between two
+sums, and its products have fewer rows, so their kernels are less efficient.
 """
 
 import subprocess
@@ -34,13 +34,14 @@ ROWS = {  # trainings at once, workers of each, options
 
 @dataclass(frozen=True, kw_only=True)
 class Options(train_step.Options):
-    updates: int = option("updates of a training", 25)
-    rounds: int = 1  # no option
-    options: str = option("of fairseq-train, such as those of a smaller model", "")
+    updates: int = option("updates per training", 25)
+    rounds: int = 1  # not an option here
+    options: str = option("options of fairseq-train, such as those of a smaller model", "")
 
 
 def train(data, save_dir, workers, options, updates):
-    """Start one training; its process. Nothing is saved: an empty ``save_dir`` has nothing to resume."""
+    """Start one training and return its process. Nothing is saved, so an empty ``save_dir`` is not
+    resumed."""
     settings = f"{COMMON} {OURS} {options} --max-update {updates} --log-interval {LOG_INTERVAL}"
     launcher = ["--standalone", "--nproc-per-node", str(workers), BIN / "fairseq-train"]
     folders = [data, "--save-dir", save_dir, "--user-dir", PACKAGE, "--no-save"]
@@ -51,7 +52,7 @@ def train(data, save_dir, workers, options, updates):
 
 
 def speed(training, workers):
-    """Tokens a second of one training, over all its workers."""
+    """Tokens per second of one training, over all its workers."""
     output, _ = training.communicate()
     if training.returncode or (workers > 1 and f"training on {workers} devices" not in output):
         sys.exit(f"{workers} workers failed:\n{output[-2000:]}")
@@ -59,7 +60,7 @@ def speed(training, workers):
 
 
 def run(settings):
-    """``tokens_per_second`` of one worker, and the ratios to it."""
+    """Result: ``tokens_per_second`` of one worker, and the ratios to it."""
     speeds = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

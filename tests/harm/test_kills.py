@@ -31,7 +31,7 @@ def reference(server, data, tmp_path_factory):
     return undisturbed(server, tmp_path_factory.mktemp("undisturbed"), training(data))
 
 
-def test_an_ended_training_goes_on_to_the_same_bits(server, data, reference, tmp_path):
+def test_an_interrupted_training_resumes_to_the_same_bits(server, data, reference, tmp_path):
     """One that is asked to end, by SIGTERM or Ctrl-C, ends without a traceback or an unfinished file."""
     rng = random.Random(17)
     phases = Counter()

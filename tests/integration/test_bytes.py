@@ -1,4 +1,4 @@
-"""A language model of bytes, from the text to its bits a byte, with the real commands."""
+"""A language model of bytes, from the text to its bits per byte, with the real commands."""
 
 import math
 from types import SimpleNamespace

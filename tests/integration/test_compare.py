@@ -98,7 +98,7 @@ def test_more_epochs_continue_what_was_finished(compared, tmp_path):
         assert row["test"]["mean"] < first["systems"][name]["test"]["mean"]
         log = (folder / f"{name}-seed1" / "log.txt").read_text()
         assert log.count("| valid | epoch 001 |") == log.count("| valid | epoch 002 |") == 1
-    assert "a training cannot become shorter" in refused(*words, "1")
+    assert "a limit cannot be lowered" in refused(*words, "1")
     (folder / "comparison.md").unlink()
     (folder / "comparison.md").symlink_to(tmp_path / "elsewhere")
     assert "got a link" in refused(*words, "2") and not (tmp_path / "elsewhere").exists()
@@ -108,18 +108,18 @@ def test_what_is_refused(compared, corpus, shared, tmp_path):
     words, training, *_ = compared
     start = ["compare", "--dir", tmp_path / "new"]
     for added, problem in (
-        ([SYSTEMS[0], *training], "two systems or more, of --systems or NAME='OPTIONS'; got doc"),
-        ([SYSTEMS[0], SYSTEMS[0], *training], "a system of a new name"),
-        ([*SYSTEMS], "expected -- fairseq-train DATA ... at the end; got no training"),
+        ([SYSTEMS[0], *training], "at least two systems"),
+        ([SYSTEMS[0], SYSTEMS[0], *training], "a system with a new name"),
+        ([*SYSTEMS], "-- fairseq-train DATA ..., at the end"),
         (["--systems", "softmax,rnn", *training], "expected some of softmax, mos, doc; got rnn"),
-        (["--reference", "x", *SYSTEMS, *training], "for a translation, and for no other task"),
+        (["--reference", "x", *SYSTEMS, *training], "--reference is needed for a translation"),
         ([*SYSTEMS, "--seeds", "99999999999", *training], "--seeds must be in [1, 1001)"),
         ([*SYSTEMS, *shared(tmp_path / "none")], "cannot read"),
     ):
         assert problem in refused(*start, *added)
     remade = shutil.copytree(corpus.data, tmp_path / "remade") / "SHA256SUMS"
     remade.write_text(remade.read_text().replace("valid.bin", "other"))
-    assert "expected trainings on" in refused(*words[:5], *shared(remade.parent))
+    assert "holds trainings on" in refused(*words[:5], *shared(remade.parent))
     assert "training with" in refused(*words[:5], *training, "--clip-norm", "3")
     broken = [f"bad={SMALL_MODEL} --doc-components 0,0,1,1,1", f"doc={SMALL_MODEL}"]
     _, err = doc(*start, *broken, "--seeds", "1", *training, status=1)

@@ -494,8 +494,8 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(beyond):
     assert calls == expected
 
 
-def test_the_evaluation_beyond_the_paper_goes_on(beyond, tmp_path):
-    """A further call computes what is missing or is of other weights."""
+def test_the_evaluation_beyond_the_paper_resumes(beyond, tmp_path):
+    """Another call computes only what is missing or was computed with other weights."""
     table, calls = beyond()
     (tmp_path / "m.pt.beyond/cache_dot.test.json").unlink()
     statistics = tmp_path / "m.pt.beyond/dynamic5.npz"

@@ -170,7 +170,7 @@ def strangers(corpus, checkpoints, tmp_path_factory):
         ("{strangers}/checkpoint_last.pt", "", "got one of --task translation"),
         ("{first}:nothing.pt", "", "cannot read nothing.pt: No such file"),
         ("{first}", "--gen-subset nothing", "no binarised split 'nothing'"),
-        ("{first}", "--batch-size 999999", "999999 columns over the"),
+        ("{first}", "--batch-size 999999", "got 999999"),
     ],
 )
 def test_models_and_splits_that_cannot_be_evaluated(

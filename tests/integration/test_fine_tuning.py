@@ -71,8 +71,8 @@ def test_more_words_begin_with_the_embeddings(corpus, folders, trained, tmp_path
         ("--output v.txt --side target", "expected a checkpoint of the task translation"),
         ("--output v.txt --side source --output-matrix", "expected --side target; got source"),
         ("--output v.txt --path {path}:{path}", "expected one checkpoint"),
-        ("--output {path} --overwrite", "other files for every input and output; got one twice"),
-        ("--output v.txt --output-matrix", "this model's is its embedding: leave it out"),
+        ("--output {path} --overwrite", "is used twice"),
+        ("--output v.txt --output-matrix", "--output-matrix is tied to the embedding"),
     ],
 )
 def test_what_cannot_be_written(corpus, trained, tmp_path, monkeypatch, options, problem):

@@ -50,7 +50,7 @@ def test_it_learns_ends_at_its_last_check_and_keeps_the_best(melis):
     folder, output = melis
     losses = losses_of(output)
     assert len(losses) == 6 and min(losses) < losses[0]
-    assert "training ends at check 6: check 6 was the last" in output
+    assert "training stops at check 6: check 6 was the last" in output
     assert sorted(path.name for path in folder.glob("*.pt")) == [
         "checkpoint_best.pt",
         "checkpoint_last.pt",
@@ -59,8 +59,10 @@ def test_it_learns_ends_at_its_last_check_and_keeps_the_best(melis):
 
 
 @pytest.mark.parametrize("first", ["--max-checks 3", "--max-update 50"])
-def test_a_run_cut_at_a_check_or_inside_an_epoch_goes_on_equally(corpus, melis, tmp_path, first):
-    """The window after an epoch's end goes on from its state."""
+def test_a_run_interrupted_at_a_check_or_within_an_epoch_resumes_equally(
+    corpus, melis, tmp_path, first
+):
+    """The first window of an epoch continues from the state at the end of the previous one."""
     run_here(melis_training(corpus.data, tmp_path, f"--lr-patience 1 {first}"))
     if "--max-update" in first:  # whose extra validation of update 50 is no check
         assert load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 50
@@ -85,7 +87,8 @@ def test_a_run_that_promises_too_little_ends_early(corpus, tmp_path):
     options = "--max-checks 9 --stop-above 0.5 --stop-patience 2 --lr-patience 1 --lr 1e-5"
     output = run_here(melis_training(corpus.data, tmp_path, options))
     assert re.search(
-        r"training ends at check 3: the loss would only fall to [\d.]+; --stop-above is 0.5", output
+        r"training stops at check 3: the loss would only fall to [\d.]+; --stop-above is 0.5",
+        output,
     )
 
 
@@ -169,7 +172,7 @@ def test_samples_and_temperature(corpus, melis):
     "options, problem",
     [
         ("--recurrent-dropout 0.1", "--recurrent-dropout needs --state-dropout 0"),
-        ("--average-at 3", "--average-at needs --optimizer averaged_adam, not adam"),
+        ("--average-at 3", "--average-at needs --optimizer averaged_adam; got adam"),
     ],
 )
 def test_bad_settings(corpus, tmp_path, options, problem):
@@ -181,7 +184,7 @@ def test_bad_settings(corpus, tmp_path, options, problem):
     [
         ("--seed 2", "--seed needs --samples"),
         ("--average geometric", "--average needs --samples"),
-        ("--samples 3 --eval-window 9", "expected no --eval-window; got 9"),
+        ("--samples 3 --eval-window 9", "--eval-window 9"),
         ("--samples 3 --dropout-scale 20", "--input-dropout must be in"),
     ],
 )

@@ -122,19 +122,19 @@ def test_translations(lists, tmp_path):
 @pytest.mark.parametrize(
     "more, problem",
     [
-        ((), "expected --output, --metric or --scores; got none"),
-        (("--output", "{}/new"), "expected numbers for --weight and --bonus"),
+        ((), "--output, --metric or --scores"),
+        (("--output", "{}/new"), "--weight and --bonus"),
         (("--output", "{}/dev.ref", "--weight", 1, "--bonus", 0), "dev.ref exists"),
-        (("--output", "{}/dev.nbest", "--weight", 1, "--bonus", 0, "--overwrite"), "got one twice"),
+        (("--output", "{}/dev.nbest", "--weight", 1, "--bonus", 0, "--overwrite"), "is used twice"),
         (("--scores", "{}/new", "--totals", "--first-pass", "{}/other.costs"), "nbest: expected every candidate of"),
         (("--scores", "{}/new", "--first-pass", "{}/none"), "cannot read"),
         (("--scores", "{}/new", "--costs"), "--costs needs --first-pass"),
-        (("--metric", "wer", "--reference", "{}/dev.ref", "--tune"), "--tune of Kaldi's lists needs --first-pass"),
+        (("--metric", "wer", "--reference", "{}/dev.ref", "--tune"), "needs --first-pass"),
         (("--metric", "wer", "--reference", "{}/other.ref", "--weight", 1, "--bonus", 0), "expected every utterance of"),
         (("--metric", "wer", "--weight", 1, "--bonus", 0), "--metric needs --reference"),
         (("--metric", "wer", "--reference", "{}/empty.ref", "--weight", 1, "--bonus", 0), "expected references with words"),
-        (("--format", "fairseq-generate", "--scores", "{}/new"), "expected fairseq-generate's output"),
-        (("--scores", "{}/new", "--max-words", 2), "words: expected one sentence, at most 2"),
+        (("--format", "fairseq-generate", "--scores", "{}/new"), "expected the output of fairseq-generate"),
+        (("--scores", "{}/new", "--max-words", 2), "expected a sentence of at most 2"),
         (("--output", "{}/new", "--weight", 1, "--bonus", 0, "--scores", "/dev/full"), "cannot write /dev/full"),
     ],
 )  # fmt: skip
@@ -154,4 +154,4 @@ def test_weights_that_cannot_be_tuned(lists, tmp_path):
     words = lists.words("dev", "--first-pass", tmp_path / "costs", "--metric", "wer", scored=False)
     words[2] = tmp_path / "one"
     line = refused(*words, "--tune", "--reference", tmp_path / "ref")
-    assert "weights cannot be tuned: the candidates of each list have equal WER" in line
+    assert "weights cannot be tuned" in line

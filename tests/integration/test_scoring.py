@@ -81,7 +81,7 @@ def sources_of(text):
     return dict(re.findall(r"^S-(\d+)\t(.*)$", text, re.MULTILINE))
 
 
-def test_whatever_generate_undid_the_plain_text_is_the_same(raw, model, tmp_path):
+def test_the_plain_text_does_not_depend_on_what_generate_undid(raw, model, tmp_path):
     codes = f"--bpe subword_nmt --bpe-codes {model}/data/bpe.codes"
     ways = ["", "--remove-bpe", f"--tokenizer moses {codes}", "--remove-bpe --tokenizer moses"]
     undone = ["subword_nmt, moses (de)", "moses (de)", "nothing", "nothing"]
@@ -110,7 +110,7 @@ def test_no_sentence_is_left_out_unnoticed(raw, model, tmp_path):
     """13 sentences are no multiple of fairseq's own --required-batch-size-multiple, 8."""
     output = generate(model, tmp_path)
     line = ["bleu", output, "--reference", raw / "test.de", "--lang", "de", "--bootstrap", 100]
-    assert "13 of 13 targets are the reference" in doc(*line)[0]
+    assert "13 of 13 targets equal the reference" in doc(*line)[0]
     kept = [row for row in output.read_text().splitlines() if "-12\t" not in row]
     write(output, kept)
     assert "as many sentences as references; got 12 and 13" in refused(*line)

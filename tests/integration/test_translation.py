@@ -211,7 +211,7 @@ def test_a_model_of_the_other_direction_or_another_size_is_refused(parallel, tra
     "options, problem",
     [
         ("--doc-components 0,0,2", "expected 4 numbers, for layers 0 (the embedding) to 3"),
-        ("--ar-alpha 2", "--ar-alpha and --tar-beta are penalties of a language model"),
+        ("--ar-alpha 2", "--ar-alpha and --tar-beta"),
     ],
 )
 def test_settings_that_do_not_fit(options, problem, parallel, tmp_path):
@@ -269,7 +269,7 @@ def test_the_best_beam_and_length_penalty_translate(parallel, translator):
     best = result["beam"], result["lenpen"]
     assert tried[best] == max(tried.values()) == result["tuning"]["value"]
     assert doc(*words, "--beam", best[0], "--lenpen", best[1])[0] == text
-    assert "--beam has no use" in refused(*tuned, "--beam", 3)
+    assert "--beam cannot be combined" in refused(*tuned, "--beam", 3)
     assert "--tune-reference" in refused(*words, pairs[0], files[0])
     assert "--tune-beams needs --tune-input" in refused(*words, *grid[:2])
 
@@ -288,7 +288,7 @@ def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):
     assert [sum(row) for row in result["weights"]] == pytest.approx([1] * len(result["output"]))
     assert "exists" in refused(*words, "--line", 2, "--picture", picture)
     assert "a sentence in line 3 of the input; got 2 lines" in refused(*words, "--line", 3)
-    assert "--bpe-codes belong together" in refused(*words, "--bpe", "subword_nmt")
+    assert "--bpe-codes need each other" in refused(*words, "--bpe", "subword_nmt")
 
 
 def test_a_language_model_has_no_attention(trained, corpus, parallel):

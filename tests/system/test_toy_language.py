@@ -20,7 +20,7 @@ DOC = f"""{SMALL_MODEL} --decoder-embed-dim 32 --layer-dims 64,48 --doc-componen
     --component-dropout 0 --weight-dropout 0 --ar-alpha 0 --tar-beta 0 --weight-decay 0
     --lr 3 --clip-norm 1 --bptt 10 --max-length-delta 4 --batch-size 20 --batch-size-valid 10
     --nonmono 3 --no-epoch-checkpoints --max-epoch 9"""
-# As published: Adam without momentum, every column reads the text round and round.
+# As published: Adam without momentum; every column reads the text in a loop.
 MELIS = """--arch lstm_melis_lm --hidden-size 32 --embedding-ratio 0.5 --input-dropout 0 --state-dropout 0
     --output-dropout 0 --task bptt_language_modeling --criterion doc_cross_entropy --sentence-avg
     --l2 1e-7 --optimizer adam --adam-betas (0.0,0.999) --adam-eps 1e-9 --clip-norm 10 --lr 0.01

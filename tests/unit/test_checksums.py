@@ -44,7 +44,7 @@ def test_a_file_that_changed(data):
     contents = (data / "train.bin").read_bytes()
     (data / "train.bin").write_bytes(contents[:-2] + b"x\n")
     error = refusal(checksums.check, data / "train.bin")
-    assert error.startswith(f"{data}/train.bin is damaged, or was changed after")
+    assert error.startswith(f"{data}/train.bin is damaged or was changed after")
     assert "remove its line" in error
     lines = (data / checksums.NAME).read_text().splitlines(keepends=True)
     (data / checksums.NAME).write_text(lines[0])

@@ -122,7 +122,7 @@ def test_the_longest_line_is_still_read(tmp_path):
     assert_refused("line 1 is longer than 4 bytes", next, text_lines(tmp_path / "text", max_line=4))
 
 
-def test_what_is_neither_file_nor_pipe_is_refused(tmp_path):
+def test_neither_a_file_nor_a_pipe_is_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     bound = socket.socket(socket.AF_UNIX)
     bound.bind(str(tmp_path / "socket"))

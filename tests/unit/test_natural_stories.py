@@ -85,7 +85,7 @@ def test_other_words_are_refused(corpus):
 
 @pytest.mark.data
 def test_every_word_of_the_stories_is_aligned(tmp_path):
-    """As it is written, in words of Moses, which are more, and in bytes."""
+    """In words as written, in the more numerous words of Moses, and in bytes."""
     corpus = Path(os.environ["FAIRSEQ_DOC_DATA"]) / "natural_stories"
     stories.main(corpus, tmp_path / "texts")
     words = stories.read_words(corpus)

@@ -86,7 +86,7 @@ def test_the_help_has_every_option_with_its_default():
         ("--search", "--search needs --in-window"),
         (
             "--search --in-window 3 --in-lambda 1",
-            "--search has no use for in-lambda: expected one of the two; got both",
+            "--search cannot be combined with --in-lambda",
         ),
     ],
 )

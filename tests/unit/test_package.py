@@ -117,7 +117,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    assert "model.pt is not a whole checkpoint" in forked(server, tmp_path, code)
+    assert "model.pt is not a complete checkpoint" in forked(server, tmp_path, code)
 
 
 @pytest.mark.parametrize(

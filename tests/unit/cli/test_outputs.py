@@ -53,16 +53,18 @@ def test_no_command_replaces_what_it_reads(name):
             if str(value).startswith("OUT"):
                 end = value.removeprefix("OUT")
                 given[option] = f"{file.replace('/', '-')}{end}" if end else file
-        assert "got one twice" in refusal(command.run, command.Options(**given))
+        assert "is used twice" in refusal(command.run, command.Options(**given))
 
 
-def test_what_is_no_input_may_be_replaced():
+def test_files_that_are_not_inputs_may_be_replaced():
     settings = module_of("weights").Options(**MODEL)
     check_outputs(settings, "precious", "data/notes", "data/new", None)
-    assert "got one twice: data/dict.txt" in refusal(check_outputs, settings, "data/dict.txt")
-    assert "got one twice: new" in refusal(check_outputs, settings, "new", "./new")
-    assert "twice: x" in refusal(check_outputs, settings, "x", inputs=["x"])
-    assert "twice: a.pt" in refusal(check_outputs, settings, "new", alone=["a.pt"], inputs=["a.pt"])
+    assert "data/dict.txt is used twice" in refusal(check_outputs, settings, "data/dict.txt")
+    assert "new is used twice" in refusal(check_outputs, settings, "new", "./new")
+    assert "x is used twice" in refusal(check_outputs, settings, "x", inputs=["x"])
+    assert "a.pt is used twice" in refusal(
+        check_outputs, settings, "new", alone=["a.pt"], inputs=["a.pt"]
+    )
     settings = module_of("weights").Options(**{**MODEL, "overwrite": False})
     assert "precious exists" in refusal(check_outputs, settings, "precious")
     check_outputs(settings, replaced=["precious"])

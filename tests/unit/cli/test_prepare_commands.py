@@ -84,7 +84,7 @@ CONTINUE = "fairseq-doc {name}: error: No space left on device; run the same com
         (FULL_DISK, 1, CONTINUE),
     ],
 )
-def test_the_same_command_goes_on(command, tmp_path, monkeypatch, error, status, last):
+def test_the_same_command_resumes(command, tmp_path, monkeypatch, error, status, last):
     name, arguments, options, default = command
     with monkeypatch.context() as patch:
         patch.setattr("fairseq_cli.preprocess.main", Mock(side_effect=error))

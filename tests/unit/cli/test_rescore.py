@@ -21,15 +21,15 @@ WER = {"metric": "wer", "reference": "said", "first_pass": "first"}
     [
         ({}, "expected --output, --metric or --scores"),
         *(
-            ({"output": "new", "weight": w, "bonus": b}, "expected numbers for --weight and --bonus")
+            ({"output": "new", "weight": w, "bonus": b}, "--weight and --bonus")
             for w, b in ((None, None), (1, None), (None, 1), (float("nan"), 1))
         ),
-        ({**WER, "tune": True, "weight": 1, "bonus": 1}, "expected numbers for --weight"),
-        ({"scores": "new", "weight": 1, "bonus": 1}, "expected numbers for --weight"),
-        ({"scores": "new", "carry": True, "weight": 1}, "expected numbers for --weight"),
+        ({**WER, "tune": True, "weight": 1, "bonus": 1}, "--weight and --bonus"),
+        ({"scores": "new", "weight": 1, "bonus": 1}, "--weight and --bonus"),
+        ({"scores": "new", "carry": True, "weight": 1}, "--weight and --bonus"),
         ({"scores": "new", "first_pass": "x", "format": "fairseq-generate"}, "--first-pass needs --format kaldi"),
         ({"scores": "new", "nbest_data": "x"}, "--nbest-data needs --format fairseq-generate"),
-        ({**WER, "first_pass": None, "tune": True}, "--tune of Kaldi's lists needs --first-pass"),
+        ({**WER, "first_pass": None, "tune": True}, "needs --first-pass"),
         *(
             ({**WER, "tune": True, name: text}, f"--{name}: expected FROM:TO:STEP")
             for name, text in (("weights", "-1:1:1"), ("bonuses", "1:0:1"), ("bonuses", "-inf:0:1"))

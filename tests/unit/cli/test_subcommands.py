@@ -167,9 +167,9 @@ def test_the_text_of_a_search_says_what_was_given_up_and_what_may_be_better():
     }  # fmt: skip
     lines = eval_lm.as_text(result).splitlines()
     assert "the best of 2 (1 fell behind and were given up): theta 4, lambda 0.2: 10.00" in lines[1]
-    assert "the best theta is the largest that was tried; others may be better" in lines
+    assert "the best theta is the largest one tried; values beyond it may be better" in lines
     dynamic = {"cache": None, "dynamic": {"rate": 0.1}}
-    far = "the weights ran away: try a smaller --dynamic-rate"
+    far = "the weights diverged: try a smaller --dynamic-rate"
     assert far in eval_lm.as_text(result | dynamic | {"perplexity": math.inf}).splitlines()
     assert far not in eval_lm.as_text(result | dynamic)
 
@@ -286,7 +286,7 @@ def test_score_sums_spans_without_their_marks(models, write):
     [
         ("--units", "--units needs --tsv"),
         ("--spans '|'", "--spans needs --tsv"),
-        ("--tsv --units --spans '|'", "--units has no use for spans"),
+        ("--tsv --units --spans '|'", "--units cannot be combined with --spans"),
         ("--tsv --spans '|'", "no line has it"),
         ("--tsv --spans ''", "mark: expected one without blanks"),
         ("--tsv --spans w2", "line 2 is empty"),
@@ -339,7 +339,7 @@ def test_pairs_counts_a_file_once_and_says_which_are_ties(models, folder):
     result, text = run("pairs", "x.tsv")
     assert result["all"]["pairs"] == 2 and result["ties"] == 1
     assert text.splitlines()[-1].startswith("1 ties")
-    assert_refused("got one twice", run, "pairs", "x.tsv ./x.tsv")
+    assert_refused("is used twice", run, "pairs", "x.tsv ./x.tsv")
 
 
 # Bytes
@@ -379,7 +379,7 @@ def test_a_text_as_written_has_figures_whatever_its_tokens_are(model_of_bytes, f
         assert result["bits_per_byte"] == pytest.approx(nats / 45 / math.log(2), rel=1e-9)
         assert result["bits_per_character"] == pytest.approx(nats / 35 / math.log(2), rel=1e-9)
         assert result["word_perplexity"] == pytest.approx(math.exp(nats / 20), rel=1e-9)
-        assert f"{result['bits_per_character']:.4f} bits a char" in text + capsys.readouterr().err
+        assert f"{result['bits_per_character']:.4f} bits per char" in text + capsys.readouterr().err
 
 
 @pytest.mark.parametrize("columns", [1, 3])
@@ -414,7 +414,7 @@ def test_components_of_a_model_of_bytes(model_of_bytes, write):
     names = [token["word"] for token in sentence["tokens"]]
     assert (sentence["text"], names) == ("é", ["<0xC3>", "<0xA9>", "</s>"])
     bits = -result["log_prob"] / 3 / math.log(2)
-    assert result["bits_per_byte"] == pytest.approx(bits) and f"{bits:.4f} bits a byte" in text
+    assert result["bits_per_byte"] == pytest.approx(bits) and f"{bits:.4f} bits per byte" in text
 
 
 def test_a_model_of_bytes_continues_plain_text(model_of_bytes, capsys):
@@ -561,12 +561,12 @@ def test_components_of_one_layer_are_shown_one_by_one(models, lines):
         ("--picture old.png", "old.png exists; .* give --overwrite"),
         ("--tsv old", "old exists; .* give --overwrite"),
         ("--tsv none/new", "none/new: expected a file in a folder that exists"),
-        ("--tsv new.png --picture new.png", "got one twice: new.png"),
-        ("--tsv dict.txt --overwrite", "got one twice: dict.txt"),
-        ("--tsv ./test.bin --overwrite", "got one twice: ./test.bin"),
-        ("--tsv empty --input empty --overwrite", "got one twice: empty"),
+        ("--tsv new.png --picture new.png", "new.png is used twice"),
+        ("--tsv dict.txt --overwrite", "dict.txt is used twice"),
+        ("--tsv ./test.bin --overwrite", "./test.bin is used twice"),
+        ("--tsv empty --input empty --overwrite", "empty is used twice"),
         ("--line 2", "--line needs --picture"),
-        ("--picture new.png --line 4", "--line 4: .* it has 3"),
+        ("--picture new.png --line 4", "--line 4: .* has 3"),
         ("--picture new.png --line 3", "1 to 200 scored words and end marks; line 3 has 301"),
         ("--state carried --empty-lines --picture new.png --line 1 --input empty", "line 1 has 0"),
         ("--input empty", "empty: line 1 is empty"),
@@ -643,7 +643,7 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("new.png =doc.log", "got =doc.log"),
         ("new.png A=doc.log A=mos.log", "different names; got A twice"),
         ("new.png A=none.log", "cannot read none.log: No such file"),
-        ("--check a --reference b doc.log", "got both"),
+        ("--check a --reference b doc.log", "cannot be combined"),
         ("--made-by x curves.png A=doc.log", "--made-by needs --reference"),
         ("--reference r.json doc.log", "--reference needs --made-by"),
         ("--reference mos.log --made-by x doc.log", "mos.log exists"),
@@ -655,10 +655,10 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("new.png A=list.json", "list.json has no validation line"),
         ("new.png A=none.json", "cannot read none.json: No such file"),
         ("--check later.json doc.log", "epochs of the reference, 7 to 7; the run has 1 to 3"),
-        ("log.png A=log.png --overwrite", "got one twice: log.png"),
-        ("link.png A=doc.log B=log.png --overwrite", "got one twice: link.png"),
-        ("--reference doc.log --made-by x doc.log --overwrite", "got one twice: doc.log"),
-        ("--reference r.json --made-by x a=doc.log b=./doc.log", "got one twice: doc.log"),
+        ("log.png A=log.png --overwrite", "log.png is used twice"),
+        ("link.png A=doc.log B=log.png --overwrite", "link.png is used twice"),
+        ("--reference doc.log --made-by x doc.log --overwrite", "doc.log is used twice"),
+        ("--reference r.json --made-by x a=doc.log b=./doc.log", "doc.log is used twice"),
     ],
 )
 def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem):

@@ -38,7 +38,7 @@ def models_of(count):
 @settings(max_examples=20)
 @given(cuts=cut_points)
 def test_probabilities_are_averaged_and_every_model_carries_its_own_state(n_models, cuts):
-    """In whatever windows the text comes; P by hand is of the whole text at once."""
+    """The windows do not matter; P by hand is computed for the whole text at once."""
     models = models_of(n_models)
     probs = probs_by_hand(models, SOURCE)
     windows = list(zip(*(x.tensor_split(cuts, dim=1) for x in (SOURCE, TARGET)), strict=True))

@@ -175,16 +175,16 @@ NOT_WHOLE = {
 
 
 @pytest.mark.parametrize("write", NOT_WHOLE.values(), ids=NOT_WHOLE.keys())
-def test_what_is_no_whole_checkpoint_is_refused(path, write):
+def test_incomplete_checkpoints_are_refused(path, write):
     write(path)
-    assert refusal(load, path).startswith(f"{path} is not a whole checkpoint: expected an archive")
+    assert refusal(load, path).startswith(f"{path} is not a complete checkpoint")
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
 def test_a_truncated_checkpoint(archive, share):
     whole = archive.read_bytes()
     archive.write_bytes(whole[: int(share * len(whole))])
-    assert "is not a whole checkpoint" in refusal(load, archive)
+    assert "is not a complete checkpoint" in refusal(load, archive)
 
 
 def test_what_is_no_file(path, tmp_path):
@@ -217,7 +217,7 @@ def test_a_flipped_bit_of_a_weight(archive):
         damaged = bytearray(whole)
         damaged[place + bit // 8] ^= 1 << bit % 8
         archive.write_bytes(damaged)
-        assert "not a whole checkpoint" in refusal(load, archive)
+        assert "not a complete checkpoint" in refusal(load, archive)
     archive.write_bytes(whole)
     load(archive)
 
@@ -228,7 +228,7 @@ def test_two_records_of_one_name(archive, tmp_path, marker):
     for name in ("data.pkl", "DATA.PKL"):  # torch's reader ignores case
         for many in ([(name, code), *records], [*records, (name, code)]):
             error = refusal(load, rewritten(tmp_path / "two.pt", many))
-            assert "was refused: it holds two records of one name" in error
+            assert "was refused: it holds two records" in error
     load(rewritten(tmp_path / "one.pt", records))
 
 
@@ -263,12 +263,12 @@ def test_an_option_younger_than_the_checkpoint_can_be_overridden(path, kind):
 @pytest.mark.parametrize(
     "error, message",
     [
-        (MemoryError(), "no memory is left to read "),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), "no memory is left to "),
+        (MemoryError(), "not enough memory to read "),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), "not enough memory to "),
         (OSError(5, "Input/output error"), "c.pt: Input/output error"),
     ],
 )
-def test_what_is_no_fault_of_the_file(archive, monkeypatch, error, message):
+def test_errors_that_are_not_due_to_the_file(archive, monkeypatch, error, message):
     monkeypatch.setattr("torch.load", mock.Mock(side_effect=error))
     refused = refusal(load, archive)
     assert message in refused and "not a whole" not in refused

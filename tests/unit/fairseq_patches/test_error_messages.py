@@ -45,7 +45,7 @@ UNLOADABLE = "Cannot load model parameters from checkpoint"
 LONG = "Size of sample #3 is invalid (=1201) since max_positions=(1024, 1024)"
 CORRECTED = [
     (during(FairseqDocError("--lr: got x"), RuntimeError(UNLOADABLE)), ["error: --lr: got x"]),
-    (AssertionError("Must specify batch size either with --max-tokens"), ["needs --batch-size"]),
+    (AssertionError("Must specify batch size either with --max-tokens"), ["need --batch-size"]),
     (
         ValueError("optimizer is required!"),
         ["required! give --optimizer nt_asgd --lr-scheduler nt_asgd"],
@@ -55,7 +55,7 @@ CORRECTED = [
         ["give --task bptt_language_modeling"],
     ),
     (Exception(LONG), ["Size of sample #3 is invalid", "or give --max-source-positions"]),
-    *((RuntimeError(text), ["another worker ended, or did not start in time"]) for text in LOST),
+    *((RuntimeError(text), ["another worker ended"]) for text in LOST),
     (
         during(RuntimeError(LOST[0]), Exception(UNLOADABLE)),
         ["another worker ended", "Connection closed by peer"],
@@ -83,7 +83,7 @@ def test_an_error_of_fairseq_that_needs_no_traceback_is_one_line(ended, beginnin
         (b"a: \x00", ["settings in YAML: ", "special characters are not allowed"]),
         (b"a: ${nothing}", ["settings in YAML: ", "'nothing' not found"]),
         (b"\xff", ["settings in YAML: ", "can't decode byte 0xff"]),
-        (b"5", ["int", "in YAML"]),
+        (b"5", ["int", "YAML"]),
     ],
 )
 def test_broken_yaml_is_one_line(ended, tmp_path, monkeypatch, text, facts):
@@ -174,4 +174,4 @@ def test_a_missing_yaml_file_is_refused(tmp_path):
         error_messages.check_settings_file([*command, name])
     error_messages.check_settings_file(["fairseq-hydra-train", "task.data=bin"])
     problem = refusal(error_messages.check_settings_file, [*command, "other"])
-    assert f"{tmp_path}/other.yaml: expected a file of settings" in problem
+    assert f"{tmp_path}/other.yaml does not exist" in problem

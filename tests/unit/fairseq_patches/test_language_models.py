@@ -29,8 +29,8 @@ def loaded(model, saved, given):
 @pytest.mark.parametrize(
     "command, model, saved, given, problem",
     [
-        ("eval-lm", small_model, TASK, LM, f"trained by --task {TASK}"),
-        ("validate", small_model, TASK, LM, f"trained by --task {TASK}"),
+        ("eval-lm", small_model, TASK, LM, f"trained with --task {TASK}"),
+        ("validate", small_model, TASK, LM, f"trained with --task {TASK}"),
         ("eval-lm", small_model, TASK, TASK, None),
         ("eval-lm", small_model, LM, LM, None),
         ("eval-lm", small_model, LM, TASK, None),

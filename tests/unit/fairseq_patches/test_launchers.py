@@ -147,7 +147,7 @@ REFUSED = [  # command, number of GPUs, environment, options, what the message s
     ("train", 0, {}, {"distributed_world_size": 2}, "torchrun --nproc-per-node 2 $(which"),
     (
         *("train", 0, of_torchrun(0, 2, 29500), {"distributed_world_size": 3}),
-        "expected 2, the processes that torchrun started, or no such option; got 3",
+        "--distributed-world-size: expected 2, ",
     ),
     ("validate", 0, of_torchrun(0, 2, 29500), {}, "fairseq-validate on the CPU: expected one"),
     ("train", 0, {}, SIXTEEN, "--fp16 needs a GPU"),
@@ -175,7 +175,9 @@ def test_a_command_that_runs_in_one_process_refuses_copies(program, monkeypatch)
     for name, value in of_torchrun(0, 2, 29500).items():
         monkeypatch.setenv(name, value)
     launchers.refuse_copies(["fairseq-train"])
-    assert "runs in one process: torchrun started 2" in refusal(launchers.refuse_copies, [program])
+    assert "runs in one process, but torchrun started 2" in refusal(
+        launchers.refuse_copies, [program]
+    )
     launchers.refuse_copies([program, "--num-shards", "2"])  # each its share
 
 
@@ -210,7 +212,7 @@ def test_independent_trainings_are_not_joined(changes, problem, monkeypatch):
         assert problem in message and "FAIRSEQ_DOC_LAUNCHER=none" in message
 
 
-def test_the_rendezvous_has_a_limit_of_its_own(monkeypatch):
+def test_the_rendezvous_has_its_own_timeout(monkeypatch):
     assert launchers.rendezvous_timeout() == timedelta(seconds=45)
     monkeypatch.setenv(launchers.TIMEOUT, "7")
     assert launchers.rendezvous_timeout() == timedelta(seconds=7)

@@ -10,7 +10,7 @@ from fairseq_doc import registration  # noqa: F401
 
 
 def batches(epoch, again=None, **options):
-    """The sentences of each batch of a task that begins, or goes on, in an epoch."""
+    """The sentences in each batch of a task that starts, or resumes, in an epoch."""
     words = Dictionary()
     texts = [torch.tensor([words.eos()])] * 30
     dataset = LanguagePairDataset(texts, np.ones(30, dtype=np.int64), words)

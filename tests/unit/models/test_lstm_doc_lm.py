@@ -35,7 +35,7 @@ def test_parameters_are_those_of_the_papers(preset, n_words, parameters):
 
 @pytest.mark.parametrize("text", ["", "a", "5,", "5,0", "5,-3", "5.5", None])
 def test_widths_that_cannot_be(text):
-    assert_refused("--layer-dims: expected positive widths", parse_widths, text)
+    assert_refused("--layer-dims: expected a positive width", parse_widths, text)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_widths_that_cannot_be(text):
             {"mogrifier_rounds": 5, "mogrifier_rank": 0},
             "mogrifier_rank must be at least 1; got 0",
         ),
-        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs rounds"),
+        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs --mogrifier-rounds"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):
@@ -159,7 +159,7 @@ def test_an_update_of_several_windows_can_be_run_again():
     assert sorted(model.decoder._training_states) == [3, 4, 5]
 
 
-def test_training_goes_on_after_a_window_without_a_result():
+def test_training_continues_after_a_window_without_a_result():
     model, tokens = small_model(), random_tokens(B, T)
     assert torch.equal(run(model, tokens, 0, 1)[1], run(model, tokens, 0, 2)[1])
 
@@ -183,10 +183,10 @@ def test_training_and_evaluation_carry_a_state_each():
 @pytest.mark.parametrize("training", [True, False])
 def test_a_later_window_without_a_state_is_an_error(training):
     model, tokens = small_model().train(training), random_tokens(B, T)
-    problem = "window 4: expected the state of 3 columns after window 3"
+    problem = "the state of 3 columns after window 3"
     assert_refused(problem, model, tokens, window=4)
     model.train(not training)(tokens, window=0)  # the other mode's state does not serve
-    assert_refused("; got none", model.train(training), tokens, window=1)
+    assert_refused("after window 0", model.train(training), tokens, window=1)
     model(tokens, window=0)
     assert_refused("the state of 2 columns", model, tokens[:2], window=1)
 
@@ -199,7 +199,7 @@ def test_a_target_without_a_finite_score_is_an_error_in_evaluation(value):
     target[:] = 6
     target[0, :2] = 5
     output = model(tokens)
-    model.get_normalized_probs(output, True, {"target": target})  # training goes on
+    model.get_normalized_probs(output, True, {"target": target})  # training continues
     model.eval()
     problem, arguments = f"a score is not finite: .* got {value}", (True, {"target": target})
     assert_refused(problem, model.get_normalized_probs, output, *arguments)

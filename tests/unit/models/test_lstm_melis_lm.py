@@ -129,12 +129,12 @@ def test_a_budget_changes_no_setting():
         ({"doc_components": "1,2"}, "components 1,2"),
         ({"layers": 1, "intra_layer_dropout": 0.1}, "--intra-layer-dropout needs --layers above 1"),
         ({"component_dropout": 0.1}, "--component-dropout needs --doc-components"),
-        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs rounds"),
-        ({"mogrifier_rounds": 2, "cell": "nas"}, "--mogrifier-rounds needs --cell lstm, not nas"),
+        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs --mogrifier-rounds"),
+        ({"mogrifier_rounds": 2, "cell": "nas"}, "--mogrifier-rounds needs --cell lstm; got nas"),
         *(({name: 1.0}, f"{name} must be in") for name in RATES),
         (
             {"cell": "nas", "state_dropout": 0.1, "recurrent_dropout": 0.1},
-            "--recurrent-dropout needs another --cell than nas; --state-dropout 0, not 0.1",
+            "--recurrent-dropout needs a --cell other than nas; --state-dropout 0; got 0.1",
         ),
     ],
 )

@@ -85,18 +85,18 @@ PLAIN, TIED = OPTIONS["plain output"], OPTIONS["tied"]
         ({"source_dropout": -0.1}, "source_dropout must be in"),
         ({"target_dropout": 1.5}, "target_dropout must be in"),
         ({"plain_output": True}, "project=False .* expected components 0,0,0,1"),
-        ({**PLAIN, "component_dim": 3}, "project=False .* a last layer 3 wide"),
+        ({**PLAIN, "component_dim": 3}, "project=False .* a last layer of width 3"),
         ({**TIED, "component_dim": 5}, "--component-dim must be the embedding's width, 4; got 5"),
         ({"init_range": 0.0}, "init_range must be at least 0.001; got 0.0"),
         ({"mix_directions": True, "unidirectional_encoder": True}, "--mix-directions"),
         ({"share_all_embeddings": True}, "--joined-dictionary"),
         (
             {"share_all_embeddings": True, "dictionaries": JOINT},
-            r"equal --encoder-embed-dim and --decoder-embed-dim, not \(3, 4\)",
+            r"equal --encoder-embed-dim and --decoder-embed-dim; got \(3, 4\)",
         ),
         (
             {**OPTIONS["all tied"], "encoder_embed_path": "a", "decoder_embed_path": "b"},
-            "one file of embeddings",
+            "a single file of embeddings",
         ),
         ({"encoder_embed_path": "/no/such"}, "cannot read /no/such"),
     ],
@@ -126,8 +126,8 @@ def test_a_models_own_state_is_accepted_and_restores_it(option):
         ({"encoder_embed_dim": 4}, r"size: expected encoder.embedding \(20, 3\), got \(20, 4"),
         ({"dictionaries": words(21, 20)}, "source dictionary: expected 20 words, .* got 21"),
         ({"dictionaries": words(20, 19)}, "target dictionary: expected 20 words, .* got 19"),
-        ({"dictionaries": words(20, 20, "x")}, "source dictionary: as many words .* 20"),
-        ({"dictionaries": words(20, 20, "s", "x")}, "target dictionary: as many words .* 20"),
+        ({"dictionaries": words(20, 20, "x")}, "source dictionary: .* 20"),
+        ({"dictionaries": words(20, 20, "s", "x")}, "target dictionary: .* 20"),
     ],
 )
 def test_states_of_other_models(other, problem):

@@ -81,7 +81,7 @@ def check_equals_each_alone(lstm, parts, places, size):
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=4),
     st.integers(0, 9),
 )
-def test_each_sentence_is_as_alone_whatever_its_mates(form, sizes, seed):
+def test_the_result_of_a_sentence_does_not_depend_on_its_batch(form, sizes, seed):
     lengths, places = zip(*sizes, strict=True)
     size = max(length + place for length, place in sizes)
     check_equals_each_alone(encoder(form, seed), sentences(lengths, seed), places, size)

@@ -56,7 +56,7 @@ def test_nothing_is_dropped_in_evaluation_or_at_rate_zero(p, training):
     assert dropout_mask((2,), p, training, x) is None
 
 
-def test_mask_is_zero_or_the_inverse_of_what_is_kept():
+def test_a_mask_is_zero_or_the_inverse_of_the_kept_share():
     like = torch.zeros(1, dtype=torch.float64)
     mask = dropout_mask((6, 1, 8), 0.25, True, like)
     assert mask.shape == (6, 1, 8) and mask.dtype == like.dtype

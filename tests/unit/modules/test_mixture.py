@@ -169,7 +169,7 @@ def test_without_noise_a_mixture_is_the_softmax_it_replaces(components, with_bia
 
 
 def test_with_noise_the_components_differ_by_its_size():
-    """|k_j - h| is about noise |h|, and so the change of log P is of the noise's order."""
+    """|k_j - h| is about noise |h|, so log P changes by about the noise."""
     weight, bias, layer = replacement(noise=0.01)
     h = layer_outputs(LAST_D_WIDE)
     vectors = layer.unpack(layer(h)[0]).components
@@ -193,7 +193,7 @@ def test_components_part_with_noise_and_never_without():
         assert weights < 1e-12 if noise == 0 else weights > 1e-3
 
 
-PLAIN_OUTPUT = "components 0,0,1 and a last layer 6 wide"
+PLAIN_OUTPUT = "components 0,0,1 and a last layer of width 6"
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,11 @@ PLAIN_OUTPUT = "components 0,0,1 and a last layer 6 wide"
         (LAST_D_WIDE, [0, 0, 2], {"project": False}, PLAIN_OUTPUT),
         (LAST_D_WIDE, [0, 1, 0], {"project": False}, PLAIN_OUTPUT),
         (LAST_D_WIDE, [1, 0, 1], {"project": False}, PLAIN_OUTPUT),
-        (LAST_D_WIDE, [0, 1, 2], {"noise": 0.01}, "last layer alone"),
+        (LAST_D_WIDE, [0, 1, 2], {"noise": 0.01}, "only components of the last layer"),
         (WIDTHS, [0, 0, 2], {"noise": 0.01}, "and a width of 5"),
         (LAST_D_WIDE, [0, 2], {"noise": 0.01}, "as many numbers"),
-        (LAST_D_WIDE, [0, 0, 2], {"noise": -0.01}, "from 0 on; got -0.01"),
-        (LAST_D_WIDE, [0, 0, 2], {"noise": math.inf}, "from 0 on; got inf"),
+        (LAST_D_WIDE, [0, 0, 2], {"noise": -0.01}, "at least 0 and finite; got -0.01"),
+        (LAST_D_WIDE, [0, 0, 2], {"noise": math.inf}, "at least 0 and finite; got inf"),
         (LAST_D_WIDE, [0, 0, 2], {"noise": 0, "bias": torch.zeros(1)}, "a bias (11,); got (1,)"),
     ],
 )

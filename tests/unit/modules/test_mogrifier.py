@@ -30,7 +30,7 @@ def random_inputs(stack):
 
 
 @pytest.mark.parametrize("rank", [None, 2])
-def test_each_layer_is_the_gated_recurrence_with_gates_of_its_own(rank):
+def test_each_layer_is_the_gated_recurrence_with_its_own_gates(rank):
     stack = network(4, rank, hidden_dropout=0.5, output_dropout=0.5, weight_drop=0.5).eval()
     x, state = random_inputs(stack)
     outputs, undropped, after = stack(x, state)

@@ -166,7 +166,7 @@ def test_the_variable_has_two_values(has_bfloat16, monkeypatch):
     assert "expected yes or no" in message and message.endswith("got 'maybe'")
 
 
-def test_the_precision_is_of_float32_alone_and_autocast_comes_first(monkeypatch):
+def test_the_precision_applies_only_to_float32_and_autocast_has_priority(monkeypatch):
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
     narrow = torch.bfloat16
     assert matmul.matmul_dtype(numbers(2, dtype=torch.float64), narrow) == torch.float64

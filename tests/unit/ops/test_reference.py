@@ -28,7 +28,7 @@ with_gradient = pytest.mark.parametrize("needs_gradient", [False, True])
 
 
 def two_components(tokens):
-    """Logits (0, log 3) and (0, -log 3): softmaxes (1/4, 3/4) and (3/4, 1/4); weights .2 and .8."""
+    """Logits (0, log 3) and (0, -log 3): softmaxes (1/4, 3/4) and (3/4, 1/4); weights 0.2, 0.8."""
     components = torch.tensor([[[1.0], [-1.0]]], dtype=torch.float64)
     log_weights = torch.tensor([[0.2, 0.8]], dtype=torch.float64).log()
     weight = torch.tensor([[0.0], [math.log(3)]], dtype=torch.float64)
@@ -37,7 +37,7 @@ def two_components(tokens):
 
 def test_by_hand():
     probs = reference.mixture_log_probs(two_components(1)).exp()
-    assert_close(probs.tolist(), [[0.65, 0.35]])  # .2 / 4 + .8 * 3 / 4
+    assert_close(probs.tolist(), [[0.65, 0.35]])  # 0.2 / 4 + 0.8 * 3 / 4
     mixture, target = two_components(3), torch.tensor([0, -100, 1])
     losses = [-math.log(0.65), 0.0, -math.log(0.35)]
     assert_close(reference.mixture_nll(mixture, target, reduction="none").tolist(), losses)

@@ -25,7 +25,7 @@ def plan(losses, nonmono, stages):
     """The steps of every epoch, from the rule's words: SGD until the criterion fires, averaging
     until it fires again, then stages 1, 2, ..., each with an empty list, until it fires. After
     stage ``stages``, or for -1 after one that did not lower the best loss of all before it, stop;
-    without stages averaging goes on for good."""
+    without stages averaging never ends."""
     fired, begin_of_stage, begin, phase, n = {}, [0], 0, -1, len(losses)
     while (t := first_firing(losses, begin, nonmono)) is not None:
         if phase == -1:

@@ -27,14 +27,14 @@ def schedule(optimizer, stop_min_lr=-1.0):
 @pytest.mark.parametrize(
     "changes, problem",
     [
-        ({"lr_scheduler_name": "fixed"}, "needs --lr-scheduler nt_asgd, .*, not fixed"),
-        ({"task_name": "translation"}, f"needs --task {TASK}, .*, not translation"),
-        ({"fp16": True}, "not --fp16"),
-        ({"bf16": True}, "not .* --bf16"),
-        ({"maximize_best_checkpoint_metric": True}, "not --maximize-best-checkpoint-metric"),
+        ({"lr_scheduler_name": "fixed"}, "needs --lr-scheduler nt_asgd, .*; got fixed"),
+        ({"task_name": "translation"}, f"needs --task {TASK}, .*; got translation"),
+        ({"fp16": True}, "--fp16"),
+        ({"bf16": True}, "--bf16"),
+        ({"maximize_best_checkpoint_metric": True}, "without --maximize-best-checkpoint-metric"),
         ({"nonmono": -1}, "nonmono must be at least 0; got -1"),
         ({"finetune_stages": -2}, "finetune_stages must be at least -1; got -2"),
-        ({"lr": [1.0, 0.5]}, "needs one --lr, .*, not 1.0,0.5"),
+        ({"lr": [1.0, 0.5]}, "needs a single --lr, .*; got 1.0,0.5"),
     ],
 )
 def test_settings_that_would_not_average(changes, problem):
@@ -46,7 +46,7 @@ def test_settings_that_would_not_average(changes, problem):
 def test_stages_whose_best_models_could_not_be_kept_are_refused(stages):
     NTASGD(config(no_save=False, finetune_stages=stages), new_parameters())
     for changes, got in (
-        ({"save_interval": 2}, "--save-interval 1, not 2$"),
+        ({"save_interval": 2}, "--save-interval 1; got 2$"),
         ({"no_last_checkpoints": True}, "no --no-last-checkpoints$"),
         ({"write_checkpoints_asynchronously": True}, "no --write-checkpoints-asynchronously$"),
     ):
@@ -122,12 +122,12 @@ def test_rate_and_weight_decay_may_change_on_a_resume_and_the_stages_are_restore
     assert new.get_lr() == 8.0
     # Version 0.4.0 saved such a one with --amp.
     without_stages = {k: v for k, v in old.state_dict().items() if k != "trigger"}
-    problem = "expected the validation losses .*--reset-optimizer"
+    problem = "lacks the validation losses .*--reset-optimizer"
     assert_refused(problem, new.load_state_dict, without_stages)
 
 
 def resumed_with_stages(epoch_loss, loss, losses=(3.0, 4.0)):
-    """A run without stages saw ``losses``; one with a stage goes on from a checkpoint of it."""
+    """A run without stages saw ``losses``; a run with a stage resumes from its checkpoint."""
     first = NTASGD(config(nonmono=0), [nn.Parameter(torch.tensor([1.0]))])
     for epoch, seen in enumerate(losses, start=1):
         first.observe(epoch, seen)
@@ -232,7 +232,7 @@ def test_nothing_is_kept_without_stages_or_where_nothing_is_saved(tmp_path, chan
 
 @pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize("cut", range(1, len(HAND) + 1))
-def test_a_run_saved_in_any_epoch_goes_on_equally(tmp_path, cut, shown):
+def test_a_run_saved_in_any_epoch_resumes_equally(tmp_path, cut, shown):
     """A checkpoint holds the state from before its epoch's loss, which is shown on the resume.
     ``shown``: the run was killed after it had been shown to it as well."""
     numbered = list(enumerate(HAND, 1))

@@ -55,7 +55,7 @@ def test_the_first_drop_at_the_latest():
 
 @given(losses_lists, st.integers(1, 6), st.integers(0, 20))
 def test_averaging_starts_where_the_rule_says(losses, patience, latest):
-    """N checks after the best one so far, at check K at the latest; then it goes on."""
+    """Averaging starts N checks after the best one, at check K at the latest, and never ends."""
     starts = [
         check
         for check in range(1, len(losses) + 1)
@@ -94,7 +94,7 @@ def test_the_expected_loss_by_hand():
 
 def test_training_stops_where_too_little_is_expected():
     settings = {"stop_patience": 2, "max_checks": 10, "lr_patience": 50}
-    losses = [9.0, 8.5, 8.0, 7.9, 7.8]  # 7.8 - .1 x 5 = 7.3
+    losses = [9.0, 8.5, 8.0, 7.9, 7.8]  # 7.8 - 0.1 x 5 = 7.3
     assert observed(losses, stop_above="7.4", **settings)[0].reason == ""
     reason = observed(losses, stop_above="7.2", **settings)[0].reason
     assert reason == "the loss would only fall to 7.3000; --stop-above is 7.2"
@@ -123,7 +123,7 @@ def test_the_check_of_a_drop_is_judged_by_the_limit_before_it():
 
 
 @given(losses_lists, st.integers(0, 60))
-def test_a_state_taken_up_goes_on_equally(losses, cut):
+def test_a_loaded_state_continues_equally(losses, cut):
     settings = {"lr_patience": 2, "stop_patience": 5, "stop_ramp": 8, "max_checks": 50}
     whole, drops = observed(losses, **settings)
     first, early = observed(losses[:cut], **settings)
@@ -132,7 +132,7 @@ def test_a_state_taken_up_goes_on_equally(losses, cut):
     assert (early + late, second.state_dict()) == (drops, whole.state_dict())
 
 
-def test_a_training_that_ended_goes_on_with_more_checks():
+def test_a_training_that_stopped_continues_with_more_checks():
     ended, _ = observed([3, 2], max_checks=2)
     assert ended.reason and not resumed(ended, max_checks=5).reason
 
@@ -162,17 +162,20 @@ def schedule(model=None, **changes):
         ({"task_name": "translation"}, f"needs --task {TASK}, which passes"),
         ({"lr": [1.0, 0.5]}, "needs one --lr"),
         ({"lr_shrink": 1.0}, "needs --lr-shrink between 0 and 1"),
-        ({"disable_validation": True}, "needs a validation at the end of every epoch"),
-        ({"validate_interval": 2}, "needs a validation at the end of every epoch"),
+        ({"disable_validation": True}, "needs validation at the end of every epoch"),
+        ({"validate_interval": 2}, "needs validation at the end of every epoch"),
         ({"validate_interval_updates": 50}, "needs no --validate-interval-updates"),
         ({"maximize_best_checkpoint_metric": True}, "needs a loss as --best"),
-        ({"stop_above": "4,x", "max_checks": 9}, "finite numbers as --stop-above, .* not '4,x'"),
-        ({"stop_above": "nan", "max_checks": 9}, "finite numbers as --stop-above, .* not 'nan'"),
+        ({"stop_above": "4,x", "max_checks": 9}, "finite numbers as --stop-above, .* got '4,x'"),
+        ({"stop_above": "nan", "max_checks": 9}, "finite numbers as --stop-above, .* got 'nan'"),
         ({"stop_above": "4"}, "needs --max-checks with --stop-above"),
-        ({"stop_above": "4", "max_checks": 9, "lr_patience": 0}, "needs --stop-patience with"),
-        ({"average_at": 9}, "--average-at needs --optimizer averaged_adam, not adam"),
+        (
+            {"stop_above": "4", "max_checks": 9, "lr_patience": 0},
+            "needs --stop-patience or --lr-patience",
+        ),
+        ({"average_at": 9}, "--average-at needs --optimizer averaged_adam; got adam"),
         ({"optimizer_name": "averaged_adam"}, "averaged_adam needs --average-patience or"),
-        ({"stop_patience": 30}, "needs --stop-patience above --lr-patience"),
+        ({"stop_patience": 30}, "needs a --stop-patience above --lr-patience"),
         ({"lr": [1.0, 2.0], "stop_ramp": 2}, "needs one --lr; --stop-patience with --stop-ramp"),
         *(
             ({f.name: -1}, f"{f.name} must be at least 0; got -1")
@@ -208,7 +211,7 @@ def test_the_schedule_of_a_model_is_found_under_fp16_too():
     assert PlateauSchedule.of(model) is it
 
 
-def test_a_schedules_state_taken_up_goes_on_equally():
+def test_a_loaded_schedule_continues_equally():
     it = schedule(lr_patience=1)
     for loss in (5.0, 6.0, 7.0):
         it.observe(loss)

@@ -159,7 +159,7 @@ def test_lists_before_a_damaged_one_are_read(tmp_path, form):
         ((BARS, "1 ||| nan ||| (())"), 2),
     ],
 )
-def test_a_failed_parse_is_one_whatever_its_score(tmp_path, lines, line):
+def test_a_failed_parse_may_have_any_score(tmp_path, lines, line):
     path = write(tmp_path / "n", *lines)
     (first,), (failed,) = parse_lists(path, read_nbest(path))
     assert bracketed(first[1]) == A
@@ -182,6 +182,6 @@ NO_TAGS = ["(TOP (S (INTJ No) (, ,) (NP (XX it)) (VP was) .))", "(S (NP We) (VP 
 def test_words_have_a_tag_each_or_not(tmp_path, texts, tagged):
     path = write(tmp_path / "t", *texts)
     assert every_word_is_tagged(path) is tagged
-    if texts != NO_TAGS[1:]:  # where constituents cannot be told from tags
+    if texts != NO_TAGS[1:]:  # there, constituents cannot be distinguished from tags
         parsed = parse_lists(path, read_lists(path), GOLD, tagged)
         assert [own for [(_, own)] in parsed] == GOLD

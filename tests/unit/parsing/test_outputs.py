@@ -123,8 +123,8 @@ TREE = read("(X (NN A))")
 @pytest.mark.parametrize(
     "outputs, problem",
     [
-        ([output("a", (-1.0, "a"))] * 2, "out: expected outputs of 1 sentences; got 2"),
-        ([output("a b", (-1.0, "a"))], "out: sentence 0: expected 1 words, as its tree has; got 2"),
+        ([output("a", (-1.0, "a"))] * 2, "out: expected outputs for 1 sentences; got 2"),
+        ([output("a b", (-1.0, "a"))], "out: sentence 0: expected 1 words"),
         ([output(None, (-1.0, "a"))], "with S- lines; got none"),
         ([GeneratedSentence((Hypothesis(7, "a", "a"),), "a")], "with P- lines; got none"),
         ([GeneratedSentence((Hypothesis(7, "a", "a", (-1.0,)),), "a")], "expected 2 finite numbers; got 1"),

@@ -17,7 +17,7 @@ def summed(metric, pairs):
 
 
 def distance(a, b):
-    """Levenshtein's recursion as it is written."""
+    """Levenshtein's recursion, word for word."""
     if not a or not b:
         return len(a) + len(b)
     rest = distance(a[1:], b), distance(a, b[1:]), distance(a[1:], b[1:])

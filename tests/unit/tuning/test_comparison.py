@@ -61,11 +61,11 @@ def test_trainings_that_diverge_do_not_count(trained):
     }
     assert rows["b"]["valid"]["distance"] == 0 and rows["c"]["valid"]["distance"] == 3
     assert remarks == [
-        "a: every training diverged: it is left out",
-        "nearly, seed 2: inf on test: it counts as diverged",
+        "a is left out: all its trainings diverged",
+        "nearly, seed 2: inf on test counts as diverged",
     ]
     lost = {"a": {1: math.inf}, "nearly": {1: 900}}
-    assert "expected a training that does not diverge" in refusal(trained, lost)
+    assert "all trainings diverged" in refusal(trained, lost)
 
 
 def test_a_folder_with_links_or_pipes_is_refused(tmp_path, trained):
