@@ -137,7 +137,7 @@ def test_pairs_with_which_the_model_diverges(corpus, lm, model):
     error = refused(*command, *few.split(), "--dynamic-rate", "1e30", "--dynamic-epsilon", "1e-9")
     assert "Try a smaller --dynamic-rate" in error
     error = refused(*command, *search.split(), "--dynamic-epsilon", "1e-45")
-    assert "no pair of --dynamic-search gave finite scores" in error
+    assert "gave finite scores" in error
     model.with_name("model.pt.20x20.npz").unlink()
 
 
@@ -177,7 +177,7 @@ def test_scores_that_cannot_be(corpus, model):
         ("--dynamic", "expected --state carried; got fresh"),
         ("--tsv --output-word-probs", "--tsv cannot be combined with --output-word-probs"),
         ("--tsv --json", "--tsv cannot be combined with --json"),
-        ("--tsv --spans |", "--spans: expected the mark | between spans; no line has it"),
+        ("--tsv --spans |", "--spans: expected | between spans"),
         ("--units", "--units needs --tsv"),
     ):
         assert problem in refused(*score, *options.split(), stdin=b"w1\n")
