@@ -93,7 +93,7 @@ def test_the_backend_follows_the_processor_or_a_name(monkeypatch, intel, backend
 def test_a_torch_without_the_operator_takes_its_own_products(monkeypatch):
     monkeypatch.setattr(matmul, "_ONEDNN_LINEAR", None)
     assert matmul.choose_backend() == "torch"
-    assert "this one does not" in refusal(matmul.choose_backend, "onednn")
+    assert "does not include oneDNN" in refusal(matmul.choose_backend, "onednn")
 
 
 def test_a_forced_backend_holds_here_and_in_processes_that_are_started(monkeypatch):
@@ -163,7 +163,7 @@ def test_bfloat16_products_by_the_processor_or_a_name(
 def test_the_variable_has_two_values(has_bfloat16, monkeypatch):
     monkeypatch.setenv(matmul.BFLOAT16_VARIABLE, "maybe")
     message = refusal(matmul.bfloat16_is_faster, "cpu")
-    assert "expected yes or no" in message and message.endswith("got 'maybe'")
+    assert "expected yes" in message and message.endswith("got 'maybe'")
 
 
 def test_the_precision_applies_only_to_float32_and_autocast_has_priority(monkeypatch):
