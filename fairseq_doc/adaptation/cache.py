@@ -47,18 +47,22 @@ class CacheSettings:
         least=1,
     )
     theta: float = option(
-        "factor of the states' similarities; the larger, the more the most similar states count",
+        "factor of the similarities; a larger one favours the most similar states",
         1.0,
         least=0,
     )
     similarity: str = option(
-        "of states: their dot product, as published, or their cosine",
+        "similarity of two states: dot product, as published, or cosine",
         SIMILARITIES[0],
         choices=SIMILARITIES,
     )
     # At 1 a word that the cache lacks would have no probability.
     share: float = option(
-        "share of the cache in P, from 0 to below 1", 0.1, name="lambda", least=0, below=1
+        "weight of the cache in the mixture with the model, from 0 to below 1",
+        0.1,
+        name="lambda",
+        least=0,
+        below=1,
     )
 
     def __post_init__(self) -> None:

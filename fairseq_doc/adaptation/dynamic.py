@@ -48,7 +48,10 @@ class DynamicSettings:
     almost no gradient in training."""
 
     segment: int = option(
-        "tokens between updates; more are faster", USUAL_SEGMENT, metavar="T", type=positive
+        "tokens between updates; a larger number is faster",
+        USUAL_SEGMENT,
+        metavar="T",
+        type=positive,
     )
     rate: float | None = option(f"learning rate eta (default: {USUAL_RATE} T / 5)")
     decay: float | None = option(
@@ -65,15 +68,15 @@ class DynamicSettings:
         choices=ADAPTED,
     )
     statistics: str | None = option(
-        "root mean squares of the gradients on the split train: read, or gathered once and written "
-        "there; a.npz:b.npz for an ensemble (default: CHECKPOINT.BxT.npz)",
+        "file of the root mean squares of the gradients on the split train; computed and written if "
+        "it does not exist; a.npz:b.npz for an ensemble (default: CHECKPOINT.BxT.npz)",
         metavar="FILE",
     )
     columns: int = option(
-        "columns of the batches of these gradients", 100, metavar="B", type=positive
+        "columns of the batches for these gradients", 100, metavar="B", type=positive
     )
     batches: int | None = option(
-        "batches of these gradients at most; the fewer, the smaller the rate must be (default: the "
+        "most batches for these gradients; with fewer, use a smaller rate (default: the "
         "whole text)",
         metavar="N",
         type=positive,

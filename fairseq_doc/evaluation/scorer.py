@@ -39,7 +39,7 @@ class SampleSettings:
         choices=AVERAGES,
     )
     dropout_scale: float = option("factor of all dropout rates of the samples", 1.0, metavar="F")
-    seed: int = option("of the samples' masks", 1)
+    seed: int = option("random seed of the dropout masks", 1)
 
     def __post_init__(self) -> None:
         if self.dropout_scale < 0:
