@@ -13,7 +13,7 @@ mos) options="--arch lstm_mos_lm_ptb $mixture" ;;
 esac
 [[ $epochs =~ ^[1-9][0-9]*$ ]] || { echo "expected a number of epochs; got $epochs" >&2; exit 2; }
 data=${DATA:-data-bin/ptb} run=${DIR:-checkpoints}/two_cores_${system}_$epochs
-[ -f "$data/dict.txt" ] || fairseq-doc prepare-lm ptb "$FAIRSEQ_DOC_DATA/ptb" "$data"
+[ -f "$data/dict.txt" ] || fairseq-doc prepare-lm ptb "${FAIRSEQ_DOC_DATA:?is the folder with ptb/}/ptb" "$data"
 
 # 20 columns of 46,479 tokens in windows of 68.25 steps on average are 681 updates per epoch.
 updates=$((681 * epochs))

@@ -93,7 +93,8 @@ def run(settings: Options) -> dict[str, Any]:
 def _read(path: str) -> list[str]:
     lines = list(text_lines(path))
     if not lines:
-        raise FairseqDocError(f"{path}: expected at least one line; got none")
+        name = "standard input" if path == "-" else path
+        raise FairseqDocError(f"{name}: expected at least one line; got none")
     return lines
 
 

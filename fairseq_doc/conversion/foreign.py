@@ -129,7 +129,7 @@ def recognise(path: str | os.PathLike, tensors: dict[str, Tensor]) -> ForeignMod
         elif not _COPIES.fullmatch(short):
             raise FairseqDocError(
                 f"{path}: expected an AWD-LSTM or MoS of awd-lstm-lm, mos or fastai; got a tensor "
-                f"{shown(name)}, which those with LSTM layers lack"
+                f"{shown(name)}, which such a model does not have"
             )
     expected = [*_OTHERS, *(_MIXTURE if set(_MIXTURE) & others.keys() else ())]
     missing = [name for name in expected if name not in others]

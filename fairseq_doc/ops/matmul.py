@@ -81,18 +81,20 @@ _backend: str | None = None  # not yet chosen
 
 def backend() -> str:
     """The library for float32 products on a CPU: ``onednn`` or ``torch``."""
-    global _backend
-    if _backend is None:
-        _backend = choose_backend(os.environ.get(BACKEND_VARIABLE, ""))
-        os.environ.setdefault(CACHE_VARIABLE, KERNELS_KEPT)
-    return _backend
+    return _backend or _set_backend(os.environ.get(BACKEND_VARIABLE, ""))
 
 
 def force_backend(name: str) -> None:
     """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts."""
+    _set_backend(name)
+    os.environ[BACKEND_VARIABLE] = name
+
+
+def _set_backend(name: str) -> str:
     global _backend
     _backend = choose_backend(name)
-    os.environ[BACKEND_VARIABLE] = name
+    os.environ.setdefault(CACHE_VARIABLE, KERNELS_KEPT)
+    return _backend
 
 
 def matmul_dtype(tensor: Tensor, precision: torch.dtype = torch.float32) -> torch.dtype:

@@ -123,13 +123,20 @@ def test_a_wrong_variable_is_an_error_at_the_start(monkeypatch, variable):
     assert variable in refusal(matmul.check_environment)
 
 
+@pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize("given", [None, "7"])
-def test_the_first_product_limits_the_kernels_that_are_kept(monkeypatch, given):
+def test_the_first_product_or_a_forced_library_limits_the_kernels_that_are_kept(
+    monkeypatch, given, forced
+):
     monkeypatch.setattr(matmul, "_backend", None)
     monkeypatch.setenv(matmul.CACHE_VARIABLE, "7")  # restored at the end
     if given is None:
         monkeypatch.delenv(matmul.CACHE_VARIABLE)
-    matmul.matmul(numbers(2, 3), numbers(4, 3))
+    if forced:
+        monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")  # restored at the end
+        matmul.force_backend("torch")
+    else:
+        matmul.matmul(numbers(2, 3), numbers(4, 3))
     assert os.environ[matmul.CACHE_VARIABLE] == (given or matmul.KERNELS_KEPT)
 
 
@@ -163,7 +170,7 @@ def test_bfloat16_products_by_the_processor_or_a_name(
 def test_the_variable_has_two_values(has_bfloat16, monkeypatch):
     monkeypatch.setenv(matmul.BFLOAT16_VARIABLE, "maybe")
     message = refusal(matmul.bfloat16_is_faster, "cpu")
-    assert "expected yes" in message and message.endswith("got 'maybe'")
+    assert "expected yes, no" in message and message.endswith("got 'maybe'")
 
 
 def test_the_precision_applies_only_to_float32_and_autocast_has_priority(monkeypatch):
