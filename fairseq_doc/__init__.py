@@ -57,6 +57,7 @@ The data goes through the files in this order, and each imports only from what l
     fairseq_patches/                 every change made to fairseq itself, with its reason
     models/state_dict.py             whether a checkpoint fits a model
     models/mixture_model.py          what all models share: options, presets, scores, the loss
+    models/grown.py                  a mixture that starts as a trained softmax
     models/language_model.py         the state carried over windows, scores
     models/lstm_doc_lm.py            config, decoder, language model, presets
     models/lstm_melis_lm.py          config, decoder, language model of Melis et al., presets

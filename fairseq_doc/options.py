@@ -30,12 +30,15 @@ _OPTIONS = {
     "columns": "batch-size",
     "components": "doc-components",
     "empty_sentences": "empty-lines",
+    "lower_weight": "grow-lower-weight",
     "mark": "spans",
+    "noise": "grow-noise",
     "precision": "matmul-precision",
     "project=False": "plain-output",
     "smoothing": "label-smoothing",
     "top_k": "sampling-topk",
     "top_p": "sampling-topp",
+    "weight_bias": "doc-weight-bias",
 }
 MAX_GRID = 10_000  # values that an option such as 0:2:0.1 may list
 T = TypeVar("T")

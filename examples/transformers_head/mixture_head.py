@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError, pip_install
-from fairseq_doc.modules.mixture import MixtureOutput, near_identity
+from fairseq_doc.modules.mixture import MixtureOutput, near
 
 
 def hide_broken_torchaudio() -> None:
@@ -64,7 +64,7 @@ class MixtureHeadConfig(PreTrainedConfig):
             embedding. None: four of the last layer.
         activation: ``linear`` or ``tanh``, applied to W_j h^n + b_j.
         noise: by how much each W_j of a new model differs from the identity, see
-            :func:`fairseq_doc.modules.mixture.near_identity`.
+            :func:`fairseq_doc.modules.mixture.near`.
     """
 
     model_type = "mixture_head"
@@ -185,8 +185,8 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
             initialization.zeros_(module.weight)
         elif any(module is projection for projection in output.projections.values()):
             n_components = module.out_features // output.dim
-            near = near_identity(n_components, output.dim, self.config.noise)
-            initialization.copy_(module.weight, near)
+            near_identity = near(torch.eye(output.dim), n_components, self.config.noise)
+            initialization.copy_(module.weight, near_identity)
             initialization.zeros_(module.bias)
         else:
             super()._init_weights(module)

@@ -16,7 +16,17 @@ from fairseq_doc.models.state_dict import CHECKSUM
 # fairseq's names of the checkpoints that it saves at an epoch's end and after some updates.
 EPOCHS, UPDATES = r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt"
 # Settings of a model that change its training, not what it computes.
-_OF_TRAINING = ("dropout", "_path", "_name", "init_range", "matmul_precision", "state_reset")
+_OF_TRAINING = (
+    "dropout",
+    "_path",
+    "_name",
+    "init_range",
+    "matmul_precision",
+    "state_reset",
+    "grow_from",
+    "grow_noise",
+    "grow_lower_weight",
+)
 
 
 def last_checkpoints(folder: str | os.PathLike, pattern: str, count: int) -> list[str]:

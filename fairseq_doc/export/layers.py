@@ -221,7 +221,9 @@ def add_log_probs(
         scores = graph("Squeeze", scores, [1])
     else:
         assert output.mixture_weights is not None
-        weights = graph.linear(layer_outputs[-1], output.mixture_weights.weight)
+        weights = graph.linear(
+            layer_outputs[-1], output.mixture_weights.weight, output.mixture_weights.bias
+        )
         log_weights = graph("Unsqueeze", graph("LogSoftmax", weights, axis=1), [2])  # (M, J, 1)
         scores = _logsumexp(graph, graph("Add", scores, log_weights))
     return scores if target is None else graph("Squeeze", scores, [1])

@@ -14,6 +14,7 @@ from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from torch import Tensor, nn
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.grown import grow
 from fairseq_doc.models.mixture_model import (
     MixtureConfig,
     MixtureDecoder,
@@ -187,8 +188,8 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
 
     @classmethod
     def with_embeddings(cls, decoder: RecurrentDecoder, cfg: Any) -> Any:
-        """The model, with embeddings from ``--decoder-embed-path`` if given."""
+        """The model, with weights from ``--decoder-embed-path`` or ``--grow-from`` if given."""
         if cfg.decoder_embed_path:
             with torch.no_grad():
                 load_embedding_file(decoder.embedding, cfg.decoder_embed_path, decoder.dictionary)
-        return cls(decoder)
+        return grow(cls(decoder), cfg)

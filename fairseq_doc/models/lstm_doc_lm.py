@@ -66,6 +66,7 @@ class LSTMDocDecoder(RecurrentDecoder):
             cfg.component_dropout,
             project=not cfg.plain_output,
             precision=precision,
+            weight_bias=cfg.doc_weight_bias,
         )
         super().__init__(dictionary, embedding, lstm, output)
         self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout

@@ -13,6 +13,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import Tensor, nn
 
+from fairseq_doc.models.grown import grow
 from fairseq_doc.models.mixture_model import (
     MixtureConfig,
     MixtureDecoder,
@@ -54,6 +55,7 @@ class LuongEncoder(FairseqEncoder):
             bidirectional=not cfg.unidirectional_encoder,
             mix=cfg.mix_directions,
             precision=PRECISIONS[str(cfg.matmul_precision)],
+            weight_bias=cfg.doc_weight_bias,
         )
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 
@@ -246,7 +248,7 @@ class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
                 load_embedding_file(source_embedding, cfg.encoder_embed_path, source)
             if cfg.decoder_embed_path:
                 load_embedding_file(target_embedding, cfg.decoder_embed_path, target)
-        return model
+        return grow(model, cfg)
 
 
 def _check(cfg: Any, source: Dictionary, target: Dictionary) -> None:

@@ -81,6 +81,7 @@ class MelisDecoder(RecurrentDecoder):
             project=not one_softmax,
             precision=precision,
             locked=False,
+            weight_bias=cfg.doc_weight_bias,
         )
         for layer in output.modules():
             if isinstance(layer, nn.Linear):  # W_j, W_pi

@@ -26,6 +26,23 @@ class MixtureConfig(FairseqDataclass):
     component_dim: Optional[int] = option(
         "width d of the component vectors (default: that of the embedding)", least=1
     )
+    doc_weight_bias: bool = option(
+        "add a bias to the mixture weights, pi = softmax(W_pi h^N + b_pi); published: none", False
+    )
+    grow_from: Optional[str] = option(
+        "start from the checkpoint of a trained model with a single component: all components of the "
+        "last layer start close to it; those of lower layers start with a small weight and need "
+        "--doc-weight-bias"
+    )
+    grow_noise: float = option(
+        "size of the noise that --grow-from adds to each W_j, relative to W_j", 0.1, least=0
+    )
+    grow_lower_weight: float = option(
+        "initial weight of all components of lower layers together, with --grow-from",
+        0.01,
+        least=0,
+        below=1,
+    )
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = option(  # type: ignore[valid-type]
         "precision of large matrix products: those of the output matrix, W_j, all layers of "
         "lstm_melis_lm, decoder layers with input feeding and, in training on a CPU, other LSTM "

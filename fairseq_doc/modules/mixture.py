@@ -68,11 +68,12 @@ def at_temperature(log_probs: Tensor, inverse: Tensor | float) -> Tensor:
     return torch.log_softmax(below_top * inverse, dim=-1)
 
 
-def near_identity(n_components: int, dim: int, noise: float) -> Tensor:
-    """W_j = I + noise E_j / sqrt(d) for J components, stacked to (J d, d). The entries of E_j are
-    standard normal, so |W_j h - h| is about ``noise`` |h|."""
-    identity = torch.eye(dim).repeat(n_components, 1)
-    return identity + torch.randn_like(identity) * (noise / math.sqrt(dim))
+def near(weight: Tensor, n_components: int, noise: float) -> Tensor:
+    """W_j = W + noise r E_j for J components, stacked to (J d, D), from W (d, D). The entries of E_j
+    are standard normal and r is the root mean square of W's, 1 / sqrt(d) for the identity: the noise
+    changes W h by about ``noise`` times its size."""
+    copies = weight.repeat(n_components, 1)
+    return copies + torch.randn_like(copies) * (noise * weight.pow(2).mean().sqrt())
 
 
 class MixtureOutput(nn.Module):
@@ -100,6 +101,7 @@ class MixtureOutput(nn.Module):
         project: bool = True,  # k_j = activation(W_j h^n + b_j), or k_1 = h^N
         precision: torch.dtype = torch.float32,  # of products with W and W_j: ``matmul_dtype``
         locked: bool = True,  # one dropout mask (d,) per stream for all T and J; else per entry
+        weight_bias: bool = False,  # add b_pi: pi = softmax(W_pi h^N + b_pi)
     ) -> None:
         super().__init__()
         self.dim = weight.size(1)
@@ -135,7 +137,9 @@ class MixtureOutput(nn.Module):
                 self.projections[str(n)] = projection
         self.mixture_weights = None
         if self.n_components > 1:
-            self.mixture_weights = nn.Linear(widths[-1], self.n_components, bias=False)
+            self.mixture_weights = nn.Linear(widths[-1], self.n_components, bias=weight_bias)
+            if weight_bias:
+                nn.init.zeros_(self.mixture_weights.bias)
 
     @classmethod
     def replacing(
@@ -148,7 +152,7 @@ class MixtureOutput(nn.Module):
         **settings: Any,  # dropout and precision, as in the constructor
     ) -> "MixtureOutput":
         """A mixture that is initialised as the trained softmax it replaces, softmax(W h^N + b):
-        k_j = W_j h^N with W_j from :func:`near_identity`, and equal weights, W_pi = 0. Without noise
+        k_j = W_j h^N with W_j near the identity, and equal weights; see :meth:`grow_from`. Without noise
         all components would have equal gradients and remain equal. Raises ``FairseqDocError`` for
         inconsistent arguments, and for a noise that is negative or not finite."""
         if any(components[:-1]) or widths[-1] != weight.size(1):
@@ -159,19 +163,58 @@ class MixtureOutput(nn.Module):
             )
         if bias is not None and bias.shape != weight.shape[:1]:
             raise FairseqDocError(f"expected a bias ({len(weight)},); got {tuple(bias.shape)}")
-        if not 0 <= noise < math.inf:
-            raise FairseqDocError(f"the noise must be at least 0 and finite; got {noise}")
         output = cls(widths, components, weight, activation="linear", **settings)
         output.to(weight)  # device and dtype
-        (projection,) = output.projections.values()
-        with torch.no_grad():
-            near = near_identity(output.n_components, output.dim, noise)
-            projection.get_parameter("weight").copy_(near)
-            if bias is not None:
-                output.bias.copy_(bias)
-            if output.mixture_weights is not None:
-                output.mixture_weights.weight.zero_()
+        output.grow_from(torch.eye(output.dim), torch.zeros(output.dim), noise)
+        if bias is not None:
+            output.bias.data.copy_(bias)
         return output
+
+    @torch.no_grad()
+    def grow_from(
+        self, weight: Tensor, bias: Tensor, noise: float, lower_weight: float = 0.01
+    ) -> None:
+        """Initialise the components as the single one of a trained model, activation(W_1 h^N + b_1):
+        those of the last layer with W_j near W_1, see :func:`near`, and b_j = b_1. W_pi is zero, so
+        they have equal weights. Components of lower layers, which keep their initial W_j, share
+        ``lower_weight``, through b_pi; the NLL is then at most -ln(1 - lower_weight) larger.
+
+        Args:
+            weight, bias: W_1 (d, D_N) and b_1 (d,); the identity and zeros for a softmax of h^N.
+            noise: see :func:`near`.
+
+        Raises:
+            FairseqDocError: a negative noise, a lower weight outside (0, 1), no component of the last
+                layer, or components of lower layers without b_pi.
+        """
+        if not 0 <= noise < math.inf:
+            raise FairseqDocError(f"the noise must be at least 0 and finite; got {noise}", "noise")
+        *lower, last = self.components
+        if not self.projections or not last:
+            raise FairseqDocError(
+                "components grow from a trained one of the last layer: expected at least one of "
+                f"that layer, with a projection; got {','.join(map(str, self.components))}",
+                "components",
+            )
+        projection: Any = self.projections[str(len(lower))]
+        projection.weight.copy_(near(weight, last, noise))
+        projection.bias.copy_(bias.repeat(last))
+        if self.mixture_weights is not None:
+            self.mixture_weights.weight.zero_()
+        if any(lower):
+            if self.mixture_weights is None or self.mixture_weights.bias is None:
+                raise FairseqDocError(
+                    "components of lower layers grow with a small weight, which needs a bias of the "
+                    "mixture weights: set weight_bias",
+                    "weight_bias",
+                )
+            if not 0 < lower_weight < 1:
+                raise FairseqDocError(
+                    f"lower_weight must be in (0, 1); got {lower_weight}", "lower_weight"
+                )
+            log_weights = self.mixture_weights.bias
+            log_weights[:-last] = math.log(lower_weight / sum(lower))
+            log_weights[-last:] = math.log((1 - lower_weight) / last)
 
     def forward(self, layer_outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """[h^0, ..., h^N] after dropout, each (B, T, D_n) -> ``mixture_params``

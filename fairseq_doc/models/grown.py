@@ -1,0 +1,72 @@
+"""A mixture that starts as a trained model with a single component (``--grow-from``)."""
+
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from torch import Tensor
+
+import fairseq_doc
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.state_dict import check_state_dict
+from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
+
+_OUTPUT = "decoder.output."
+_COMPONENTS = (f"{_OUTPUT}projections.", f"{_OUTPUT}mixture_weights.")
+
+
+def grow(model: Any, cfg: Any) -> Any:
+    """``model``; with ``cfg.grow_from`` it has the weights of that checkpoint, and components that
+    start as its single one, see :meth:`MixtureOutput.grow_from`.
+
+    Raises:
+        FairseqDocError: the checkpoint has several components, or one of a lower layer; its other
+            tensors, its dictionary or its activation are not those of the model.
+    """
+    if cfg.grow_from is None:
+        return model
+    fairseq_doc.register()
+    state = checkpoint_utils.load_checkpoint_to_cpu(cfg.grow_from)
+    output, trained = model.decoder.output, state["model"]
+    weight, bias = _single_component(cfg.grow_from, trained, output)
+    plain = weight is None
+    activation = "linear" if plain else str(state["cfg"]["model"].doc_activation)
+    if output.activation is not ACTIVATIONS[activation]:
+        raise FairseqDocError(
+            f"{cfg.grow_from}: its component "
+            f"{'has no W_1' if plain else f'has the activation {activation}'}: give --doc-activation "
+            f"{activation}"
+        )
+    own = model.state_dict()
+    check_state_dict(_without_components(own), _without_components(trained))
+    model.load_state_dict({**own, **_without_components(trained)})
+    if weight is None or bias is None:
+        weight, bias = torch.eye(output.dim), torch.zeros(output.dim)
+    output.grow_from(weight, bias, cfg.grow_noise, cfg.grow_lower_weight)
+    return model
+
+
+def _single_component(
+    path: str, trained: dict[str, Tensor], output: MixtureOutput
+) -> tuple[Tensor | None, Tensor | None]:
+    """W_1 (d, D_N) and b_1 (d,), or None of a plain softmax."""
+    prefix = f"{_COMPONENTS[0]}{len(output.components) - 1}."
+    weight, bias = (trained.get(prefix + name) for name in ("weight", "bias"))
+    shape = (output.dim, output.widths[-1])
+    expected = 0 if weight is None else 2
+    found = [name for name in trained if name.startswith(_COMPONENTS)]
+    if len(found) != expected or (shape if weight is None else tuple(weight.shape)) != shape:
+        raise FairseqDocError(
+            f"{path}: --grow-from expects a model with a single component, of its last layer, "
+            f"whose W_1 is {shape}; got {', '.join(found) or 'none'}"
+        )
+    if weight is None and shape[0] != shape[1]:
+        raise FairseqDocError(
+            f"{path}: the last layer of a plain softmax must be as wide as the component vectors; "
+            f"got {shape[1]} and {shape[0]}"
+        )
+    return weight, bias
+
+
+def _without_components(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(_COMPONENTS)}
