@@ -55,7 +55,6 @@ class LuongEncoder(FairseqEncoder):
             bidirectional=not cfg.unidirectional_encoder,
             mix=cfg.mix_directions,
             precision=PRECISIONS[str(cfg.matmul_precision)],
-            weight_bias=cfg.doc_weight_bias,
         )
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 
@@ -111,6 +110,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             str(cfg.doc_activation),
             project=not cfg.plain_output,
             precision=PRECISIONS[str(cfg.matmul_precision)],
+            weight_bias=cfg.doc_weight_bias,
         )
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 

@@ -1,4 +1,4 @@
-"""Fine-tuning on another text and with more words, as docs/fine_tuning.md does."""
+"""Training from another model: other text, more words, more components (docs/fine_tuning.md)."""
 
 import pytest
 import torch
@@ -62,6 +62,25 @@ def test_more_words_begin_with_the_embeddings(corpus, folders, trained, tmp_path
     vectors.unlink()  # a trained model is used without it
     checkpoint = tmp_path / "run" / "checkpoint_best.pt"
     assert doc("eval-lm", folders / "more", "--path", checkpoint, "--cpu")[0]
+
+
+def test_a_mixture_grows_out_of_a_softmax(corpus, tmp_path):
+    one = "--doc-components 0,0,0,1 --layer-dims 24,24,16 --plain-output --max-epoch 1"
+    run_here(training(corpus.data, tmp_path / "one", one))
+    softmax = tmp_path / "one" / "checkpoint_best.pt"
+    four = f"--doc-components 0,0,1,3 --layer-dims 24,24,16 --grow-from {softmax} --grow-noise 0"
+    assert "give --doc-activation linear" in fail_here(training(corpus.data, tmp_path / "x", four))
+    four += " --doc-activation linear"
+    assert "set --doc-weight-bias" in fail_here(training(corpus.data, tmp_path / "x", four))
+    four += " --doc-weight-bias --grow-lower-weight 1e-6 --lr 1e-9 --max-epoch"
+    run_here(training(corpus.data, tmp_path / "four", f"{four} 1"))
+    grown = tmp_path / "four" / "checkpoint_best.pt"
+    words = [corpus.data, "--gen-subset", "valid", "--cpu", "--batch-size", "4", "--path"]
+    found = [result_of("eval-lm", *words, path)["perplexity"] for path in (softmax, grown)]
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    run_here(training(corpus.data, tmp_path / "four", f"{four} 2 --lr 10"))
+    softmax.unlink()  # a trained model is used without it
+    assert result_of("eval-lm", *words, grown)["perplexity"] < found[0]
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,16 @@ def melis(**settings):
     return model
 
 
+def biased_weights():
+    model = peaked_model(doc_components="0,0,3", doc_weight_bias=True)
+    torch.nn.init.normal_(model.decoder.output.mixture_weights.bias)
+    return model
+
+
 MODELS = {
     "DOC of the embedding and the last layer": lambda: peaked_model(),
     "MoS": lambda: peaked_model(doc_components="0,0,3", doc_activation="linear"),
+    "MoS with biased weights": lambda: biased_weights(),
     "DOC of one component": lambda: peaked_model(doc_components="0,1,0"),
     "one softmax": lambda: peaked_model(**PLAIN),
     "untied": lambda: peaked_model(untie_output=True, component_dim=3),

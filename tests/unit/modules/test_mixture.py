@@ -193,6 +193,19 @@ def test_components_part_with_noise_and_never_without():
         assert weights < 1e-12 if noise == 0 else weights > 1e-3
 
 
+def test_components_grow_from_a_projection_with_a_small_weight_of_lower_layers():
+    layer = output_layer([1, 0, 3], seed=1, weight_bias=True)
+    single = output_layer([0, 0, 1], seed=1)
+    layer.bias.data.copy_(single.bias)
+    trained = single.projections["2"]
+    layer.grow_from(trained.weight, trained.bias, noise=0.0, lower_weight=0.1)
+    h = layer_outputs()
+    lower = MixtureOutput(WIDTHS, [1, 0, 0], layer.weight)
+    lower.bias, lower.projections["0"] = layer.bias, layer.projections["0"]
+    expected = 0.9 * probabilities(single, h) + 0.1 * probabilities(lower, h)
+    assert_close(probabilities(layer, h), expected)
+
+
 PLAIN_OUTPUT = "components 0,0,1 and a last layer of width 6"
 
 
