@@ -5,18 +5,22 @@
 set -euo pipefail
 system=${1:-} epochs=${2:-60}
 mixture="--doc-balance published --doc-lambda 0.001 --gradient-sampling 0.01"
-case $system in
-softmax) options="--arch lstm_awd_lm_ptb" ;;
-doc) options="--arch lstm_doc_lm_ptb $mixture" ;;
-mos) options="--arch lstm_mos_lm_ptb $mixture" ;;
+case ${CORPUS:=ptb}-$system in
+ptb-softmax) options="--arch lstm_awd_lm_ptb" ;;
+ptb-doc) options="--arch lstm_doc_lm_ptb $mixture" ;;
+ptb-mos) options="--arch lstm_mos_lm_ptb $mixture" ;;
+wikitext2-softmax) options="--arch lstm_awd_lm_ptb --input-dropout 0.65 --hidden-dropout 0.2" ;;
+wikitext2-doc) options="--arch lstm_doc_lm_wt2 $mixture" ;;
+wikitext2-mos) options="--arch lstm_doc_lm_wt2 --doc-components 0,0,0,15 $mixture" ;;
 *) echo "expected softmax, doc or mos; got ${system:-nothing}" >&2; exit 2 ;;
 esac
 [[ $epochs =~ ^[1-9][0-9]*$ ]] || { echo "expected a number of epochs; got $epochs" >&2; exit 2; }
-data=${DATA:-data-bin/ptb} run=${DIR:-checkpoints}/two_cores_${system}_$epochs
-[ -f "$data/dict.txt" ] || fairseq-doc prepare-lm ptb "${FAIRSEQ_DOC_DATA:?is the folder with ptb/}/ptb" "$data"
+data=${DATA:-data-bin/$CORPUS} run=${DIR:-checkpoints}/two_cores_${system}_$epochs
+[ -f "$data/dict.txt" ] || fairseq-doc prepare-lm "$CORPUS" "${FAIRSEQ_DOC_DATA:?is the folder with $CORPUS/}/$CORPUS" "$data"
 
-# 20 columns of 46,479 tokens in windows of 68.25 steps on average are 681 updates per epoch.
-updates=$((681 * epochs))
+# Updates per epoch: 20 columns in windows of 68.25 steps on average.
+declare -A per_epoch=([ptb]=681 [wikitext2]=1530)
+updates=$((per_epoch[$CORPUS] * epochs))
 mkdir -p "$run"
 # shellcheck disable=SC2086
 fairseq-train "$data" --user-dir fairseq_doc \
