@@ -45,12 +45,10 @@ The data goes through the files in this order, and each imports only from what l
     ops/mogrifier.py                 a Mogrifier LSTM over a window, with its own backward
     ops/input_feeding.py             a Luong decoder's recurrence, with its own backward
     modules/dropout.py               locked, embedding and weight dropout
-    modules/lstm.py                  one LSTM layer with other weights for one call
-    modules/mogrifier.py             the Mogrifier's gates of one LSTM layer
+    modules/lstm.py                  one LSTM layer with other weights, or a Mogrifier's gates
     modules/awd_lstm.py              state in; every layer's output and the state out
     modules/recurrent_stack.py       layers of equal width, added up
     modules/bilstm.py                embedded source -> memory, the decoder's first state
-    modules/luong_attention.py       query, memory, mask -> attentional vector, weights
     modules/attentional_lstm.py      embedded target -> every layer's output, attention
     modules/embedding_file.py        embeddings from a text file, and into one
     modules/mixture.py               layer outputs -> component vectors, log weights -> P
@@ -63,9 +61,8 @@ The data goes through the files in this order, and each imports only from what l
     models/lstm_melis_lm.py          config, decoder, language model of Melis et al., presets
     models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets
     optim/training_stages.py         validation losses -> when to average, restart, stop
-    optim/averaged_weights.py        optimizers that average a model's weights
+    optim/averaged_weights.py        optimizers that average a model's weights; Adam, then averaging
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
-    optim/averaged_adam.py           Adam, then averaging
     optim/plateau.py                 validation losses -> a lower learning rate, averaging, the end
     tasks/bptt_options.py            the task's options, and which cannot be honoured
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation

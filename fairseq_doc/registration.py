@@ -24,5 +24,5 @@ matmul.check_environment()
 
 from fairseq_doc.criterions import doc_cross_entropy  # noqa: F401
 from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc, lstm_melis_lm  # noqa: F401
-from fairseq_doc.optim import averaged_adam, nt_asgd, plateau  # noqa: F401
+from fairseq_doc.optim import averaged_weights, nt_asgd, plateau  # noqa: F401
 from fairseq_doc.tasks import bptt_language_modeling  # noqa: F401

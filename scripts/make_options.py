@@ -18,7 +18,7 @@ from omegaconf import MISSING as REQUIRED
 from fairseq_doc.cli.main import make_parser
 from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig
 from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc, lstm_melis_lm
-from fairseq_doc.optim.averaged_adam import AveragedAdamConfig
+from fairseq_doc.optim.averaged_weights import AveragedAdamConfig
 from fairseq_doc.optim.nt_asgd import NTASGDConfig
 from fairseq_doc.optim.plateau import PlateauScheduleConfig
 from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig

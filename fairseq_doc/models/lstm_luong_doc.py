@@ -23,6 +23,7 @@ from fairseq_doc.models.mixture_model import (
 )
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
 from fairseq_doc.modules.attentional_lstm import (
+    SCORES,
     AttentionalLSTM,
     DecoderCache,
     DecoderState,
@@ -32,7 +33,6 @@ from fairseq_doc.modules.attentional_lstm import (
 from fairseq_doc.modules.bilstm import BidirectionalLSTM
 from fairseq_doc.modules.dropout import dropout, embedded_dropout
 from fairseq_doc.modules.embedding_file import load_embedding_file
-from fairseq_doc.modules.luong_attention import SCORES
 from fairseq_doc.modules.mixture import MixtureOutput, check_finite, parse_components
 from fairseq_doc.ops.matmul import PRECISIONS, is_on_cpu
 from fairseq_doc.options import check_needs, check_ranges, option, rate

@@ -30,7 +30,7 @@ from fairseq_doc.modules.mixture import MixtureOutput, parse_components
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.matmul import PRECISIONS
-from fairseq_doc.ops.recurrence import CELLS, make_cell
+from fairseq_doc.ops.recurrence import CELLS
 from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 
@@ -57,7 +57,7 @@ class MelisDecoder(RecurrentDecoder):
         counts = "0," * (cfg.layers + 1) + "1" if one_softmax else cfg.doc_components
         components = parse_components(counts, cfg.layers + 1)
         stack = RecurrentStack(
-            make_cell(str(cfg.cell), str(cfg.gates)),
+            CELLS[str(cfg.cell)](str(cfg.gates)),
             embed_dim,
             width,
             output_dim,
@@ -169,7 +169,7 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMMelisLanguageModel":
         check_ranges(LSTMMelisLanguageModelConfig, cfg)
-        cell, components = make_cell(str(cfg.cell), str(cfg.gates)), cfg.doc_components is not None
+        cell, components = CELLS[str(cfg.cell)](str(cfg.gates)), cfg.doc_components is not None
         check_needs(
             "--intra-layer-dropout", {"--layers above 1": cfg.layers > 1}, cfg.intra_layer_dropout
         )

@@ -44,10 +44,10 @@ class MixtureConfig(FairseqDataclass):
         below=1,
     )
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = option(  # type: ignore[valid-type]
-        "precision of large matrix products: those of the output matrix, W_j, all layers of "
-        "lstm_melis_lm, decoder layers with input feeding and, in training on a CPU, other LSTM "
-        "layers with a million weights; softmaxes, states and parameters stay in float32. bfloat16 "
-        "needs a processor with AVX512_BF16 or AMX, or a GPU; others use float32, with a warning",
+        "precision of large matrix products: of the output matrix, W_j, lstm_melis_lm, decoders "
+        "with input feeding and, in training on a CPU, other LSTM layers with a million weights; the "
+        "rest stays in float32. bfloat16 needs a processor with AVX512_BF16 or AMX, or a GPU; others "
+        "use float32, with a warning",
         "float32",
     )
 
@@ -67,11 +67,12 @@ def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
 def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str, Any]]) -> None:
     """Register a subclass of ``model`` for each preset {name: {field: value}}, with its differences
     from ``config``, so that ``--arch NAME`` and ``fairseq-hydra-train`` use the same defaults."""
+    known = config.__dataclass_fields__
     for name, differences in presets.items():
-        fields: list[Any] = []
-        for key, value in differences.items():
-            entry = config.__dataclass_fields__[key]
-            fields.append((key, entry.type, field(default=value, metadata=entry.metadata)))
+        fields: list[Any] = [
+            (key, known[key].type, field(default=value, metadata=known[key].metadata))
+            for key, value in differences.items()
+        ]
         preset_config = make_dataclass(f"{name}_config", fields, bases=(config,))
         preset_model = type(name, (model,), {"__doc__": f"``{name}``."})
         preset_config.__module__ = preset_model.__module__ = model.__module__
@@ -111,28 +112,26 @@ class MixtureModel:
         data_name_or_path: str = ".",
         matmul_precision: str | None = None,
     ) -> Any:
-        """Load a trained model as in fairseq. Returns an
-        ``evaluation.hub_interface.PretrainedLanguageModel`` or, for an encoder-decoder, a
-        ``PretrainedTranslator``. ``checkpoint_file`` may be an ensemble, ``a.pt:b.pt``.
-        ``data_name_or_path`` is the folder of ``fairseq-preprocess``; with a leading dot it is
-        relative to ``model_name_or_path``. ``matmul_precision`` is ``float32``, ``bfloat16``, or
-        None for the precision of the training."""
+        """Load a trained model as in fairseq: a ``PretrainedLanguageModel`` or
+        ``PretrainedTranslator`` of ``evaluation.hub_interface``. ``checkpoint_file`` may be an
+        ensemble, ``a.pt:b.pt``. ``data_name_or_path`` is the folder of ``fairseq-preprocess``; with
+        a leading dot it is relative to ``model_name_or_path``. ``matmul_precision`` is ``float32``,
+        ``bfloat16``, or None for the precision of the training."""
         fairseq_doc.register()
         return cls.load_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision
         )
 
     def token_nll(self, net_output: tuple, *arguments: Any, **settings: Any) -> Tensor:
-        """-log P(target) in nats; ``arguments`` are those of :meth:`MixtureOutput.nll` from the
-        target on."""
+        """-log P(target) in nats; other arguments as in :meth:`MixtureOutput.nll`."""
         return self.decoder.output.nll(net_output[0], *arguments, **settings)
 
     def load_state_dict(
-        self, state_dict: dict[str, Tensor], strict: bool = True, *arguments: Any, **named: Any
+        self, state_dict: dict[str, Tensor], strict: bool = True, **more: Any
     ) -> Any:
         """Load weights. If ``strict``, another architecture, size or dictionary is refused with
         ``FairseqDocError``."""
         model: Any = super()  # the class after this one, a fairseq model
         if strict:
             check_state_dict(model.state_dict(), state_dict)
-        return model.load_state_dict(state_dict, strict, *arguments, **named)
+        return model.load_state_dict(state_dict, strict, **more)

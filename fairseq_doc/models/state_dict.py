@@ -20,49 +20,32 @@ def dictionary_checksum(dictionary: Dictionary) -> Tensor:
 
 def check_state_dict(expected: Mapping[str, Tensor], state_dict: Mapping[str, Tensor]) -> None:
     """Raise ``FairseqDocError`` unless ``state_dict`` fits the model's own, ``expected``."""
-    missing, unknown = (
-        ", ".join(sorted(names)[:3]) or "none"
-        for names in (expected.keys() - state_dict, state_dict.keys() - expected)
-    )
     if expected.keys() != state_dict.keys():
+        missing, unknown = (
+            ", ".join(sorted(names)[:3]) or "none"
+            for names in (expected.keys() - state_dict, state_dict.keys() - expected)
+        )
         raise FairseqDocError(
             f"the checkpoint has another architecture: expected {len(expected)} tensors, got "
             f"{len(state_dict)}; missing: {missing}; unknown: {unknown}"
         )
-    sides = [name.removesuffix(CHECKSUM) for name in expected if name.endswith(CHECKSUM)]
-    dictionaries = {"encoder.": "source dictionary", "decoder.": "target dictionary"}
-    if len(sides) == 1:  # a language model
-        dictionaries = {sides[0]: "dictionary"}
-    for side in sides:
-        words, got = (len(tensors[side + "embedding"]) for tensors in (expected, state_dict))
-        if words != got:
-            raise FairseqDocError(
-                f"the checkpoint has another {dictionaries[side]}: expected {words} words, as in "
-                f"the data, got {got}"
-            )
-    for name, tensor in expected.items():
-        if tensor.shape != state_dict[name].shape:
-            raise FairseqDocError(
-                f"the checkpoint has another size: expected {name} {tuple(tensor.shape)}, got "
-                f"{tuple(state_dict[name].shape)}"
-            )
-    _check_ties(expected, state_dict)
-    for side in sides:
-        checksum, got = (int(tensors[side + CHECKSUM]) for tensors in (expected, state_dict))
-        if checksum != got:
-            raise FairseqDocError(
-                f"the checkpoint has another {dictionaries[side]}: its "
-                f"{len(expected[side + 'embedding'])} words, as many as in the data, are other "
-                f"words or in another order (checksum expected {checksum}, got {got})"
-            )
-
-
-def _check_ties(expected, state_dict):
     first_names: dict[int, str] = {}  # {address in memory: name}
     for name, tensor in expected.items():
+        got = state_dict[name]
+        if tensor.shape != got.shape:
+            of_words = name.endswith(".embedding") and tensor.shape[1:] == got.shape[1:]
+            raise FairseqDocError(
+                f"the checkpoint has another {'dictionary' if of_words else 'size'}: expected "
+                f"{name} {tuple(tensor.shape)}, got {tuple(got.shape)}"
+            )
+        if name.endswith(CHECKSUM) and int(tensor) != int(got):
+            raise FairseqDocError(
+                "the checkpoint has another dictionary: expected the words of the data in their "
+                f"order, got as many others ({name})"
+            )
         first = first_names.setdefault(tensor.data_ptr(), name)
         tied = first == name or torch.allclose(
-            state_dict[first], state_dict[name], rtol=0, atol=0, equal_nan=True
+            state_dict[first], got, rtol=0, atol=0, equal_nan=True
         )
         if not tied:
             raise FairseqDocError(

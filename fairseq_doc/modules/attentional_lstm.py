@@ -1,7 +1,8 @@
-"""The decoder's LSTM layers and attention, over all steps of a target or step by step.
+"""Attention of Luong et al. (2015), and the decoder's LSTM layers with it, over all steps of a
+target or step by step.
 
-Axes: T target time, B sentences, R rows (hypotheses, equally many of each sentence), S source time,
-N LSTM layers, D width.
+Axes: T target time, B sentences, Q queries of each sentence, R rows (hypotheses, equally many of
+each sentence), S source time, N LSTM layers, D width.
 """
 
 from itertools import groupby
@@ -9,16 +10,82 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.modules.lstm import run_lstm
-from fairseq_doc.modules.luong_attention import LuongAttention
 from fairseq_doc.ops.input_feeding import (
     InputFeedingArguments,
+    attend,
     input_feeding,
     input_feeding_reference,
+    masked_softmax,
 )
 from fairseq_doc.ops.matmul import linear, matmul_dtype
+
+SCORES = ("general", "dot", "concat")
+
+
+class LuongAttention(nn.Module):
+    """a = tanh(W_c [h ; context]), context = sum_s p_s m_s, p = softmax_s(score(h, m_s)), with
+
+    - dot: score = h . m_s
+    - general: score = h^T W_a m_s
+    - concat: score = v . tanh(W_a [h ; m_s])
+
+    :meth:`keys` and :meth:`values` depend only on the memory m and are computed once per sentence.
+    """
+
+    def __init__(self, width: int, score: str = "general") -> None:
+        super().__init__()
+        self.score = score
+        self.combine = nn.Linear(2 * width, width, bias=False)  # W_c
+        if score == "general":
+            self.general = nn.Linear(width, width, bias=False)
+        elif score == "concat":
+            self.concat = nn.Linear(2 * width, width, bias=False)
+            self.vector = nn.Parameter(torch.empty(width).uniform_(-0.1, 0.1))
+
+    @property
+    def by_inner_products(self) -> bool:
+        """Whether a score is the inner product of the query and a key."""
+        return self.score != "concat"
+
+    @property
+    def query_weight(self) -> Tensor:
+        """The columns of W_c that multiply h, (D, D)."""
+        return self.combine.weight.chunk(2, dim=1)[0]
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """(B, S, D) -> the memory's part of the scores, (B, S, D)."""
+        if self.score == "general":
+            return self.general(memory)
+        if self.score == "concat":
+            return F.linear(memory, self.concat.weight.chunk(2, dim=1)[1])
+        return memory
+
+    def values(self, memory: Tensor) -> Tensor:
+        """(B, S, D) -> the memory's part of a before the tanh, (B, S, D)."""
+        return F.linear(memory, self.combine.weight.chunk(2, dim=1)[1])
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, padding_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As :func:`fairseq_doc.ops.input_feeding.attend`, by this score."""
+        if self.by_inner_products:
+            return attend(query, keys, values, padding_mask)
+        query = F.linear(query, self.concat.weight.chunk(2, dim=1)[0])  # (B, Q, D)
+        scores = torch.tanh(query.unsqueeze(2) + keys.unsqueeze(1)) @ self.vector  # (B, Q, S)
+        weights = masked_softmax(scores, padding_mask.unsqueeze(1))
+        return torch.bmm(weights, values), weights
+
+    def forward(
+        self, query: Tensor, keys: Tensor, values: Tensor, padding_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """h (B, Q, D), :meth:`keys`, :meth:`values` and a mask (B, S), true at padding -> a
+        (B, Q, D) and p (B, Q, S), zero at padding."""
+        context, weights = self.attend(query, keys, values, padding_mask)
+        return torch.tanh(F.linear(query, self.query_weight) + context), weights
 
 
 class DecoderState(NamedTuple):
@@ -56,8 +123,7 @@ def select(tensor: Tensor, dim: int, indices: list[int]) -> Tensor:
 
 
 class DecoderCache:
-    """What is kept between decoding steps: the constants of all sentences and the state of all
-    rows."""
+    """Kept between decoding steps: the constants of all sentences and the state of all rows."""
 
     def __init__(self, constants: StepConstants, state: DecoderState) -> None:
         self.state = state
@@ -86,7 +152,7 @@ class AttentionalLSTM(nn.Module):
         width: int,  # D, of the layers, the memory and the attentional vector a
         layers: int,
         dropout: float = 0.0,  # of each layer's output except the last one's
-        score: str = "general",  # one of ``SCORES`` in ``luong_attention.py``
+        score: str = "general",  # one of ``SCORES``
         input_feeding: bool = True,
         precision: torch.dtype = torch.float32,  # of the LSTM layers' products
     ) -> None:
@@ -131,19 +197,11 @@ class AttentionalLSTM(nn.Module):
         return run(embedded, constants, state, masks)
 
     def _run_step_by_step(self, embedded, constants, state, masks):
-        weight, bias = constants.embedding_weight, constants.embedding_bias
+        *memory, weight, bias, joint_weights, biases = constants
+        gates = linear(embedded, weight, bias, self.precision)
+        query_weight = self.attention.query_weight
         arguments = InputFeedingArguments(
-            gates=linear(embedded, weight, bias, self.precision),
-            keys=constants.keys,
-            values=constants.values,
-            padding_mask=constants.padding_mask,
-            query_weight=self.attention.query_weight,
-            attentional=state.attentional,
-            hidden=state.hidden,
-            cell=state.cell,
-            joint_weights=constants.joint_weights,
-            biases=constants.biases,
-            dropout_masks=masks,
+            gates, *memory, query_weight, *state, joint_weights, biases, masks
         )
         if self.attention.by_inner_products:
             result = input_feeding(arguments)
@@ -151,10 +209,8 @@ class AttentionalLSTM(nn.Module):
             result = input_feeding_reference(arguments, self.attention.attend)
         hidden = torch.stack([h[-1] for h in result.outputs])
         state = DecoderState(result.attentional[-1], hidden, result.cell)
-        outputs = [
-            h if mask is None else h * mask
-            for h, mask in zip(result.outputs, [*masks, None], strict=True)
-        ]
+        pairs = zip(result.outputs, [*masks, None], strict=True)
+        outputs = [h if mask is None else h * mask for h, mask in pairs]
         return outputs, result.attentional, result.weights, state
 
     def _run_layer_by_layer(self, embedded, constants, state, masks):

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_doc.modules.dropout import locked_dropout, weight_dropout
-from fairseq_doc.modules.lstm import run_lstm
-from fairseq_doc.modules.mogrifier import MogrifierGates
+from fairseq_doc.modules.lstm import MogrifierGates, run_lstm
 
 # h and c of each layer, each (1, B, D_n); an RHN has only h.
 States = list[tuple[Tensor, ...]]
@@ -55,9 +54,8 @@ class AWDLSTM(nn.Module):
         return outputs, undropped, new_state
 
     def _run(self, n, x, state):
-        layer = self.layers[n]
-        run = self.mogrifiers[n].run if self.mogrifiers else run_lstm
-        if not self.training or self.weight_drop == 0:
-            return run(layer, x, state, self.precision)
-        dropped = weight_dropout(layer.weight_hh_l0, self.weight_drop, True)
-        return run(layer, x, state, self.precision, weight_hh_l0=dropped)
+        layer, replaced = self.layers[n], {}
+        gates = self.mogrifiers[n] if self.mogrifiers else None
+        if self.training and self.weight_drop:
+            replaced = {"weight_hh_l0": weight_dropout(layer.weight_hh_l0, self.weight_drop, True)}
+        return run_lstm(layer, x, state, self.precision, gates, **replaced)

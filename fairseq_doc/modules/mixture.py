@@ -88,7 +88,7 @@ class MixtureOutput(nn.Module):
     first output of a decoder. fairseq's generator divides it by the temperature, so that the last
     number is then the inverse of the temperature.
 
-    Raises ``FairseqDocError`` for inconsistent arguments or an unknown activation.
+    Raises ``FairseqDocError`` for inconsistent arguments.
     """
 
     def __init__(
@@ -111,9 +111,6 @@ class MixtureOutput(nn.Module):
                 "components, none negative and at least one positive; got "
                 f"{list(widths)} and {list(components)}"
             )
-        if activation not in ACTIVATIONS:
-            expected = " or ".join(ACTIVATIONS)
-            raise FairseqDocError(f"the activation must be {expected}; got {activation!r}")
         if not project and (any(components[:-1]) or components[-1] != 1 or widths[-1] != self.dim):
             raise FairseqDocError(
                 "project=False computes logits from the last layer without a projection: "
@@ -218,26 +215,26 @@ class MixtureOutput(nn.Module):
 
     def forward(self, layer_outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """[h^0, ..., h^N] after dropout, each (B, T, D_n) -> ``mixture_params``
-        (B, T, J d + J + 1), and log pi, (B, T, J), in float32 or wider. Raises ``FairseqDocError``
-        for other shapes."""
-        self._check_layer_outputs(layer_outputs)
+        (B, T, J d + J + 1), and log pi, (B, T, J), in float32 or wider."""
+        if len(layer_outputs) != len(self.widths):
+            raise FairseqDocError(
+                f"the mixture expects the outputs of {len(self.widths)} layers, 0 to N; got "
+                f"{len(layer_outputs)}"
+            )
         last = layer_outputs[-1].contiguous()
         batch, time = last.shape[:2]
-        vectors = []  # each (B, T, i_n d)
+        vectors = [] if self.projections else [last]  # each (B, T, i_n d)
+        rate = self.dropout if self.projections and self.locked else 0.0
+        mask = dropout_mask((batch, 1, 1, self.dim), rate, self.training, last)
         projection: Any  # mypy does not know the type of a ModuleDict's values
-        if self.projections:
-            rate = self.dropout if self.locked else 0.0
-            mask = dropout_mask((batch, 1, 1, self.dim), rate, self.training, last)
-            for n, projection in self.projections.items():
-                h = last if int(n) == len(layer_outputs) - 1 else layer_outputs[int(n)].contiguous()
-                k = self.activation(linear(h, projection.weight, projection.bias, self.precision))
-                if not self.locked:
-                    k = dropout(k, self.dropout, self.training)
-                elif mask is not None:
-                    k = (k.view(batch, time, -1, self.dim) * mask).flatten(2)
-                vectors.append(k)
-        else:
-            vectors.append(last)
+        for n, projection in self.projections.items():
+            h = last if int(n) == len(layer_outputs) - 1 else layer_outputs[int(n)].contiguous()
+            k = self.activation(linear(h, projection.weight, projection.bias, self.precision))
+            if not self.locked:
+                k = dropout(k, self.dropout, self.training)
+            elif mask is not None:
+                k = (k.view(batch, time, -1, self.dim) * mask).flatten(2)
+            vectors.append(k)
         if self.mixture_weights is None:
             log_weights = last.new_zeros(batch, time, 1, dtype=sum_dtype(last.dtype))
         else:
@@ -246,17 +243,6 @@ class MixtureOutput(nn.Module):
         one = log_weights.new_ones(batch, time, 1)
         mixture_params = torch.cat([*vectors, log_weights, one], dim=-1)  # of the wider dtype
         return mixture_params, log_weights
-
-    def _check_layer_outputs(self, layer_outputs: Sequence[Tensor]) -> None:
-        used = {*map(int, self.projections), len(self.widths) - 1}
-        if len(layer_outputs) != len(self.widths) or any(
-            layer_outputs[n].dim() != 3 or layer_outputs[n].size(2) != self.widths[n] for n in used
-        ):
-            shapes = [None if h is None else tuple(h.shape) for h in layer_outputs]
-            raise FairseqDocError(
-                "the mixture expects the outputs (B, T, D_n) of layers 0 to N, with widths D_n "
-                f"{self.widths}; got {shapes}"
-            )
 
     def unpack(self, mixture_params: Tensor) -> Mixture:
         """(..., J d + J + 1) -> the mixtures of all tokens."""
@@ -297,11 +283,9 @@ class MixtureOutput(nn.Module):
         """log P of every word, (B, T, V); if ``mixture_params`` was divided by a temperature T, the
         log of P^(1/T), renormalised."""
         inverse = mixture_params[..., -1:]  # 1 / T
-        if is_on_cpu(inverse) and (inverse == 1).all():
-            return self._log_probs(mixture_params)
-        log_probs = self._log_probs(mixture_params / inverse)
-        return at_temperature(log_probs, inverse).to(log_probs.dtype)
-
-    def _log_probs(self, mixture_params: Tensor) -> Tensor:
+        is_divided = not (is_on_cpu(inverse) and (inverse == 1).all())
+        if is_divided:
+            mixture_params = mixture_params / inverse
         log_probs = mixture_log_probs(self.unpack(mixture_params), precision=self.precision)
-        return log_probs.view(*mixture_params.shape[:-1], -1)
+        log_probs = log_probs.view(*mixture_params.shape[:-1], -1)
+        return at_temperature(log_probs, inverse).to(log_probs.dtype) if is_divided else log_probs

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import dropout, dropout_mask
-from fairseq_doc.modules.lstm import LayerState, truncated_normal_
-from fairseq_doc.modules.mogrifier import MogrifierGates
+from fairseq_doc.modules.lstm import LayerState, MogrifierGates, truncated_normal_
 from fairseq_doc.ops.cell import Cell
 from fairseq_doc.ops.matmul import linear, matmul_dtype
 from fairseq_doc.ops.mogrifier import mogrifier
@@ -28,19 +27,13 @@ Masks = tuple[Tensor | None, Tensor | None]  # of the state and of g, each (B, D
 
 
 class RecurrentLayer(nn.Module):
-    """One layer. ``depth`` is the number of micro-steps of an RHN, and 1 for other cells.
-    :func:`truncated_normal_` initialises the weights with the standard deviation 1 / sqrt(fan in),
-    and the biases of an LSTM with 1 / sqrt(D). An LSTM may have ``rounds`` of a Mogrifier, with full
-    matrices or with factors of ``rank``."""
+    """One layer. ``depth`` is the number of micro-steps of an RHN, and 1 for other cells. The
+    weights are initialised with the standard deviation 1 / sqrt(fan in), and the biases of an LSTM
+    with 1 / sqrt(D). An LSTM may have ``rounds`` of a Mogrifier, with full matrices or with factors
+    of ``rank``."""
 
     def __init__(
-        self,
-        cell: Cell,
-        below: int,
-        width: int,
-        depth: int = 1,
-        rounds: int = 0,
-        rank: int | None = None,
+        self, cell: Cell, below: int, width: int, depth: int, rounds: int, rank: int | None
     ) -> None:
         super().__init__()
         self.cell, self.width = cell, width

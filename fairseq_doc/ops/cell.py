@@ -25,25 +25,22 @@ class Memory(NamedTuple):
 
 
 class Cell(ABC):
-    """A cell of a recurrence. A new cell is a subclass and an entry of ``CELLS`` in
-    ``ops/recurrence.py``."""
+    """A new cell is a subclass and an entry of ``CELLS`` in ``ops/recurrence.py``."""
 
     # ``steps(cell, memory).step(k, product, added)`` writes h_k to the memory and returns it.
     steps: ClassVar[Any]
     gradients: ClassVar[type["CellGradients"]]  # of these steps
     name: str  # its key in ``CELLS``
-    gates: str  # one of ``KINDS`` in ``ops/gated_cell.py``; no effect on a cell without gates
     has_cell_state = True  # the state is h and c; without c, h itself is the sum over the steps
     has_biases = True
     takes_recurrent_mask = True  # whether the cell has a g, to which dropout can be applied
     parts: int  # number of vectors of width D in z
-    matmul_parts: (
-        int  # parts of z in a product: the first for the input's, the last for the state's
-    )
+    # Parts of z in a product: the first for the input's, the last for the state's.
+    matmul_parts: int
     forget_part: int  # the part of a product that keeps the state; its bias is initialised to one
 
     def __init__(self, gates: str = "untied") -> None:
-        self.gates = gates
+        self.gates = gates  # one of ``KINDS`` in ``ops/gated_cell.py``, for cells with gates
 
     def input_order(self, weight: Tensor) -> Tensor:
         """The input's matrix (G D, E) or bias (G D,), its parts in the order of z."""
@@ -63,7 +60,7 @@ class Cell(ABC):
 
 class CellGradients(ABC):
     """The gradients of z and c, from the last step to the first. Factors that do not depend on later
-    steps are computed for a block of steps at once, which stays in the cache."""
+    steps are computed for a block of steps at once."""
 
     def __init__(self, cell: Cell, memory: Memory, d_cell: Tensor | None) -> None:
         self.kind, self.memory = cell.gates, memory
@@ -91,10 +88,10 @@ class CellGradients(ABC):
 
 
 def through_sigmoid(d_y: Tensor, y: Tensor, out: Tensor) -> Tensor:
-    """d_y y (1 - y) into ``out``: the gradient of z from that of y = sigmoid(z), in one pass."""
+    """d_y y (1 - y) into ``out``: the gradient of z from that of y = sigmoid(z)."""
     return torch.ops.aten.sigmoid_backward.grad_input(d_y, y, grad_input=out)
 
 
 def through_tanh(d_y: Tensor, y: Tensor, out: Tensor) -> Tensor:
-    """d_y (1 - y^2) into ``out``: the gradient of z from that of y = tanh(z), in one pass."""
+    """d_y (1 - y^2) into ``out``: the gradient of z from that of y = tanh(z)."""
     return torch.ops.aten.tanh_backward.grad_input(d_y, y, grad_input=out)

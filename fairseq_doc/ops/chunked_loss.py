@@ -128,17 +128,15 @@ class ChunkedLoss:
             self.new = self.weight.new_zeros
 
     def _allocate(self, n: int) -> None:
-        j, d, dtype = self.n_components, self.width, self.sum_dtype
+        j, d, dtype, wanted = self.n_components, self.width, self.sum_dtype, self.wanted
         self.nll = self.new(n, dtype=dtype)
         self.smoothing_loss = self.nll.new_zeros(())
-        self.d_components = self.d_log_weights = self.transposed = None
-        if self.wanted.components:
-            self.d_components = self.new(n, j, d, dtype=dtype)
-            if self.draw is not None:
-                self.d_components.zero_()
-        if self.wanted.log_weights:
-            self.d_log_weights = self.new(n, j, dtype=dtype)
-        height = d * self.wanted.weight + self.wanted.bias
+        self.d_components = self.new(n, j, d, dtype=dtype) if wanted.components else None
+        if self.d_components is not None and self.draw is not None:
+            self.d_components.zero_()
+        self.d_log_weights = self.new(n, j, dtype=dtype) if wanted.log_weights else None
+        self.transposed = None
+        height = d * wanted.weight + wanted.bias
         if height:  # dW^T, then db, where wanted
             self.transposed = self.weight.new_zeros(height, len(self.weight), dtype=dtype)
 
@@ -195,8 +193,8 @@ class ChunkedLoss:
         return posterior, nll
 
     def _logits(self, components: Tensor) -> Tensor:
-        """Logits (R, V) of components (R, d), in memory that all chunks share. oneDNN's float32
-        product returns new memory instead; the shared memory, never touched, then costs nothing."""
+        """Logits (R, V) of components (R, d), in memory that all chunks share, unless oneDNN's
+        product returns new memory."""
         if self.memory is None:
             self.memory = self.weight.new_empty(len(components), len(self.weight))
         return matmul(components, self.weight, self.bias, self.memory[: len(components)])
@@ -214,7 +212,7 @@ class ChunkedLoss:
         if self.draw is None:
             self._add_chunk(chunk, factor)
         else:
-            self._keep_rows(chunk, self.draw, chunk.posterior, scale)
+            self._keep_rows(chunk, self.draw, scale)
 
     def _add_chunk(self, chunk: _Chunk, of_component: Tensor) -> None:
         factor = of_component.view(-1, 1) / chunk.sums
@@ -224,12 +222,10 @@ class ChunkedLoss:
             d_k = d_k[: of_component.numel()].view(*of_component.shape, self.width)
             self.d_components[chunk.tokens] = d_k
 
-    def _keep_rows(
-        self, chunk: _Chunk, draw: Tensor, posterior: Tensor, scale: Tensor | float
-    ) -> None:
+    def _keep_rows(self, chunk: _Chunk, draw: Tensor, scale: Tensor | float) -> None:
         """Collect the rows of the chunk that sampling keeps, and multiply them when their buffer is
-        full. draw: u, (N, J); posterior: r, (c, J); scale: factor of the loss, (c, 1)."""
-        tau = self.settings.sampling
+        full. draw: u, (N, J); scale: factor of the loss, (c, 1)."""
+        tau, posterior = self.settings.sampling, chunk.posterior
         places = torch.arange(draw.numel()).view_as(draw)[chunk.tokens].view(-1)
         left = (draw[chunk.tokens] * tau < posterior).view(-1).nonzero().squeeze(1)
         factor = (posterior.clamp(min=tau) * scale).view(-1)  # (c J,): f where kept
@@ -237,12 +233,12 @@ class ChunkedLoss:
             capacity = rows_per_product(self.weight, self.dtype, self.settings.chunk_bytes)
             self.kept = KeptRows(capacity, chunk.rows, self.components.size(2))
         while len(left):
-            now, left = left.tensor_split([self.kept.room()])
+            now, left = left.tensor_split([len(self.kept.rows) - self.kept.count])
             new = self.kept.add(chunk.rows, chunk.components, factor, places, now)
             if self.by_exp:  # the rows are logits
                 sums, _ = exp_(self.kept.rows[new], chunk.row_target[now], write=True)
                 self.kept.factor[new] /= sums
-            if not self.kept.room():
+            if self.kept.count == len(self.kept.rows):
                 self._add_kept(self.kept)
 
     def _add_kept(self, kept: KeptRows) -> None:

@@ -1,4 +1,4 @@
-"""One step of a gated recurrence and its gradients: the common part of LSTM and RHN.
+"""One step of a gated recurrence, an LSTM's or RHN's, and its gradients.
 
 Axes: T steps, R rows, D width. z_t are the gates before their activations.
 

@@ -19,29 +19,18 @@ torch's global generator, which fairseq seeds again for every update.
 
 import functools
 import logging
-import math
 
 import torch
 from torch import Tensor
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.matmul import is_on_cpu, padded_size
 from fairseq_doc.ops.mixture import sum_dtype
 
 logger = logging.getLogger(__name__)
 
 
-def check_gradient_sampling(threshold: float) -> None:
-    """Raise ``FairseqDocError`` unless tau is finite and at least 0 (exact gradients)."""
-    if not 0 <= threshold < math.inf:
-        raise FairseqDocError(
-            f"gradient_sampling must be at least 0, such as 0.05; got {threshold}",
-            "gradient_sampling",
-        )
-
-
 def threshold_on(tensor: Tensor, threshold: float) -> float:
-    """tau on the tensor's device. It is 0 except on a CPU, with a warning, since a GPU would have to
+    """tau on the tensor's device: 0, with a warning, except on a CPU, since a GPU would have to
     synchronise to get the number of kept rows."""
     if threshold and not is_on_cpu(tensor):
         _warn_of_exact_gradients(tensor.device.type)
@@ -66,9 +55,6 @@ class KeptRows:
         self.factor = like.new_empty(capacity, 1, dtype=sum_dtype(like.dtype))  # f
         self.place = torch.empty(capacity, dtype=torch.long)  # among the N J rows
         self.count = 0
-
-    def room(self) -> int:
-        return len(self.rows) - self.count
 
     def add(
         self, rows: Tensor, components: Tensor, factor: Tensor, place: Tensor, kept: Tensor

@@ -11,10 +11,8 @@ each sentence side by side (R = k B; k = 1 in training), which share its memory.
 With keys = memory W_a and values = memory W_m^T this is "general" attention, with
 a_t = tanh([W_q W_m] [h^N_t ; context_t]). The caller computes both products, and the embeddings'
 part of layer 1's gates, for all steps at once. Each layer's input and recurrent matrices are joined
-side by side, so a step takes one product per layer.
-
-The backward of :func:`input_feeding` computes each matrix's gradient in one product over all steps,
-where autograd would add up T products.
+side by side, so a step takes one product per layer. The backward of :func:`input_feeding` computes
+each matrix's gradient in one product over all steps, where autograd would add up T products.
 """
 
 from collections.abc import Callable, Sequence
@@ -124,9 +122,8 @@ def input_feeding_reference(
 def _new_activations(arguments):
     """Memory that the forward pass writes and the backward pass reads, with a tensor per layer:
     ``inputs`` (T + 1, R, 2 D), row t: x^n_t (a_{t-1} in layer 1), h^n_{t-1}; ``cells``
-    (T + 1, R, D), row t: c^n_{t-1}; ``gates`` (T, R, 4 D): i, f, g, o after their activations. The
-    inputs and states of the first step are filled in. A step writes its outputs where the next one
-    reads them."""
+    (T + 1, R, D), row t: c^n_{t-1}; ``gates`` (T, R, 4 D): i, f, g, o after their activations. Only
+    the first step's are filled in: a step writes its outputs where the next one reads them."""
     (time, rows, _), width = arguments.gates.shape, arguments.attentional.size(1)
     shapes = (time + 1, rows, 2 * width), (time + 1, rows, width), (time, rows, 4 * width)
     layers = range(len(arguments.joint_weights))

@@ -5,10 +5,8 @@ by Intel. oneDNN, in the same wheel, computes the products of the output layer u
 AMD Zen 4 and 5; on an Intel Xeon, MKL was faster. So the processor's maker decides, not a timing,
 since the two libraries round differently and a resumed run must use the same one.
 ``FAIRSEQ_DOC_MATMUL`` or :func:`force_backend` forces ``onednn`` or ``torch``. oneDNN is called
-through an operator of ``torch.compile`` for float32 on a CPU; otherwise torch's own product is used.
-
-Factors may be rounded to bfloat16 before a product (``precision``), which is twice as fast on
-processors with instructions for it. Those products always use oneDNN.
+through an operator of ``torch.compile``. Factors may be rounded to bfloat16 before a product
+(``precision``), which always uses oneDNN and is twice as fast on processors made for it.
 """
 
 import functools
@@ -57,13 +55,17 @@ _ONEDNN_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 _ONEDNN_PACK: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 
 
+def _forced(variable: str, *choices: str) -> str:
+    """The value of an environment variable; empty: not forced."""
+    value = os.environ.get(variable, "")
+    if value not in ("", *choices):
+        expected = f"{' or '.join(choices)}, or nothing for the faster one"
+        raise FairseqDocError(f"{variable}: expected {expected}; got {value!r}")
+    return value
+
+
 def choose_backend(named: str = "") -> str:
     """The named backend, or the faster one for ``""``; ``FairseqDocError`` if not available."""
-    if named not in ("", *BACKENDS):
-        raise FairseqDocError(
-            f"{BACKEND_VARIABLE}: expected {' or '.join(BACKENDS)}, or nothing for the faster one; "
-            f"got {named!r}"
-        )
     has_onednn = torch.backends.mkldnn.is_available() and _ONEDNN_LINEAR is not None
     if named == "onednn" and not has_onednn:
         raise FairseqDocError(
@@ -81,7 +83,7 @@ _backend: str | None = None  # not yet chosen
 
 def backend() -> str:
     """The library for float32 products on a CPU: ``onednn`` or ``torch``."""
-    return _backend or _set_backend(os.environ.get(BACKEND_VARIABLE, ""))
+    return _backend or _set_backend(_forced(BACKEND_VARIABLE, *BACKENDS))
 
 
 def force_backend(name: str) -> None:
@@ -113,9 +115,9 @@ def matmul_dtype(tensor: Tensor, precision: torch.dtype = torch.float32) -> torc
 @functools.cache
 def bfloat16_is_faster(device_type: str) -> bool:
     """Whether the device has instructions for bfloat16 products: AVX512_BF16 or AMX on a CPU,
-    compute capability 8.0 on a GPU. If not, float32 is faster, and a warning is logged once. The
-    environment variable ``FAIRSEQ_DOC_BFLOAT16``, ``yes`` or ``no``, overrides the answer."""
-    named = _forced_bfloat16()
+    compute capability 8.0 on a GPU. If not, a warning is logged once. The environment variable
+    ``FAIRSEQ_DOC_BFLOAT16``, ``yes`` or ``no``, overrides the answer."""
+    named = _forced(BFLOAT16_VARIABLE, "yes", "no")
     faster = named == "yes" if named else has_bfloat16(device_type)
     if not faster:
         got = f"{BFLOAT16_VARIABLE}=no" if named else "none of them"
@@ -126,20 +128,10 @@ def bfloat16_is_faster(device_type: str) -> bool:
     return faster
 
 
-def _forced_bfloat16() -> str:
-    named = os.environ.get(BFLOAT16_VARIABLE, "")
-    if named not in ("", "yes", "no"):
-        raise FairseqDocError(
-            f"{BFLOAT16_VARIABLE}: expected yes, no or, to detect it, nothing; got {named!r}"
-        )
-    return named
-
-
 def check_environment() -> None:
-    """Raise ``FairseqDocError`` for an invalid environment variable; called at the start of a
-    command, before the first product."""
+    """Raise ``FairseqDocError`` for an invalid environment variable, before the first product."""
     backend()
-    _forced_bfloat16()
+    _forced(BFLOAT16_VARIABLE, "yes", "no")
 
 
 def has_bfloat16(device_type: str) -> bool:
@@ -160,7 +152,7 @@ def _can_pack() -> bool:
 
 
 def is_on_cpu(tensor: Tensor) -> bool:
-    """Whether the program may branch on the tensor's values: on a GPU this would synchronise."""
+    """Whether the program may branch on the tensor's values, which would synchronise a GPU."""
     return tensor.device.type == "cpu"
 
 
@@ -175,8 +167,7 @@ def autocast_off(tensor: Tensor) -> torch.autocast:
 
 
 def backward_without_autocast(backward: _Backward) -> _Backward:
-    """Decorator that runs the backward of an autograd function without autocast; it must have saved
-    a tensor."""
+    """Decorator of the backward of an autograd function that has saved a tensor."""
 
     @functools.wraps(backward)
     def run(ctx, *gradients):
@@ -221,9 +212,8 @@ def padded_rows(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Ten
 
 def dense_operand(matrix: Tensor) -> Tensor:
     """``matrix``, or a dense copy if oneDNN would be slow with its strides; call it before a loop.
-    oneDNN is fast with a dense matrix or its transpose. For other strides, such as half of the
-    columns of a wider matrix, it uses its reference kernel: (128, 1000) x (2000, 1000) then takes
-    3,418 ms instead of 2.4 (AMD Zen 4)."""
+    Unless a matrix or its transpose is dense, oneDNN uses its reference kernel: half of the columns
+    of a wider matrix, (128, 1000) x (2000, 1000), take 3,418 ms instead of 2.4 (AMD Zen 4)."""
     if not _onednn_applies(matrix, matrix) or _is_dense(matrix) or _is_dense(matrix.t()):
         return matrix
     return matrix.contiguous()
@@ -272,10 +262,9 @@ def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
     if left.device.type != "cpu":
         return total.add_(torch.mm(left, right.t()))
     # oneDNN sums in float32, in memory of its own that is as large as a block.
-    count, missing = len(left), -len(left) % 16
-    if count > 16 and missing:
-        # It takes a third more time for 301 rows than for 304 (AMD Zen 4).
-        left = F.pad(left, (0, 0, 0, missing))
+    count = len(left)
+    if count > 16 and count % 16:  # 301 rows take a third more time than 304 (AMD Zen 4)
+        left = F.pad(left, (0, 0, 0, -count % 16))
     for block in _blocks_of_columns(left, right):
         total[:, block].add_(torch.mm(left, right[block].t())[:count])
     return total
@@ -297,18 +286,18 @@ def matrix_gradient(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def loop_operand(right: Tensor, rows: int) -> Tensor:
-    """``right`` (N, K), prepared for products with ``rows`` rows in a loop: a bfloat16 matrix on a
-    CPU is converted to oneDNN's own layout, which is faster; others are unchanged."""
+    """``right`` (N, K) for products with ``rows`` rows in a loop: a bfloat16 matrix on a CPU is
+    converted to oneDNN's own layout, which is faster."""
     if right.dtype == torch.bfloat16 and right.device.type == "cpu" and _can_pack():
         return _ONEDNN_PACK(right, rows)
     return right
 
 
 class StepMatmul:
-    """x W^T in every step of a loop; x has R = ``rows`` rows, and ``weight`` is W, (N, K). If
-    ``steps`` is None, :func:`matmul` is used. Otherwise the fastest kernel is chosen: torch's for
-    small products, for which calling oneDNN takes longer; else oneDNN's, from ``LEAST_STEPS`` on in
-    its own layout, which takes 0.6 of the time for 12 rows (3,840 x 960, AMD Zen 4)."""
+    """x W^T in every step of a loop; x has R = ``rows`` rows, and ``weight`` is W, (N, K). Without
+    ``steps``, by :func:`matmul`. Otherwise by the fastest kernel: torch's for small products; else
+    oneDNN's, from ``LEAST_STEPS`` on in its own layout, which takes 0.6 of the time for 12 rows
+    (3,840 x 960, AMD Zen 4)."""
 
     def __init__(
         self, weight: Tensor, rows: int, dtype: torch.dtype | None = None, steps: int | None = None
@@ -373,9 +362,8 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> Tensor:
-    """``F.linear`` of x (..., K) and weight (N, K), in the dtype of x. The factors of all products,
-    forward and backward, have the dtype :func:`matmul_dtype`; on a CPU the products are computed by
-    :func:`matmul`. Under autocast it is ``F.linear`` itself."""
+    """``F.linear`` of x (..., K) and weight (N, K), in the dtype of x; the factors of all products,
+    forward and backward, have the dtype :func:`matmul_dtype`. Under autocast ``F.linear`` itself."""
     dtype = matmul_dtype(x, precision)
     if torch.is_autocast_enabled(x.device.type):
         return F.linear(x, weight, bias)

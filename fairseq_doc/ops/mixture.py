@@ -29,8 +29,7 @@ class Mixture(NamedTuple):
             or (bias is not None and bias.shape != weight.shape[:1])
             or (target is not None and target.shape != k.shape[:1])
         ):
-            tensors = {**self._asdict(), "target": target}
-            shapes = {name: tuple(x.shape) for name, x in tensors.items() if x is not None}
+            shapes = [None if x is None else tuple(x.shape) for x in (*self, target)]
             raise FairseqDocError(
                 "the mixture expects components (N, J, d), log_weights (N, J), weight (V, d), "
                 f"bias (V,) and target (N,); got {shapes}"

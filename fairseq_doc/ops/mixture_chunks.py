@@ -1,4 +1,4 @@
-"""The number of tokens in a chunk of the mixture, and its dtypes."""
+"""How many tokens the forms of the mixture take at once, and the dtype of their products."""
 
 import math
 
@@ -68,19 +68,14 @@ def tokens_per_block(n_components: int, vocabulary: int) -> int:
 
 
 def even_chunk_size(mixture: Mixture, chunk_bytes: int | None) -> int:
-    """As :func:`chunk_size` for logits in float32; on a CPU all chunks have about the same size,
-    unless ``chunk_bytes`` is given."""
+    """As :func:`chunk_size` for logits in float32. On a CPU, without ``chunk_bytes``, all chunks
+    have about the same size, since even a small last one would read the whole output matrix."""
     chunk = chunk_size(mixture, torch.float32, chunk_bytes)
     tokens, n_components, _ = mixture.components.shape
     if chunk_bytes is not None or mixture.components.device.type != "cpu":
         return chunk
     most = tokens_per_chunk(n_components, len(mixture.weight), LARGEST_PRODUCT)
-    return even_chunk(tokens, min(chunk, most), most)
-
-
-def even_chunk(tokens: int, chunk: int, most: int) -> int:
-    """About ``chunk`` tokens, at most ``most``, such that all chunks have the same size, since even
-    a small last chunk would read the whole output matrix."""
+    chunk = min(chunk, most)
     even = math.ceil(tokens / max(1, round(tokens / chunk)))
     if even > most:
         even = math.ceil(tokens / math.ceil(tokens / chunk))

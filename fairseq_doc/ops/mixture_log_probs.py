@@ -24,24 +24,19 @@ def mixture_log_probs(
     mixture.check()
     dtype = mixture_matmul_dtype(mixture, precision)
     chunk = even_chunk_size(mixture, chunk_bytes)
-    differentiable = any(map(needs_gradient, mixture))
     with autocast_off(mixture.components):
         components, log_weights, weight, bias = mixture
         weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-        log_weights = log_weights.to(sum_dtype(dtype))
-        chunks = [
-            Mixture(k, log_pi, weight, bias)
-            for k, log_pi in zip(
-                components.to(dtype).split(chunk), log_weights.split(chunk), strict=True
-            )
-        ]
-        if differentiable:
+        components, log_weights = components.to(dtype), log_weights.to(sum_dtype(dtype))
+        parts = zip(components.split(chunk), log_weights.split(chunk), strict=True)
+        chunks = [Mixture(*part, weight, bias) for part in parts]
+        if any(map(needs_gradient, mixture)):
             return torch.cat([reference.mixture_log_probs(of_chunk) for of_chunk in chunks])
         if len(chunks) == 1:
             return _log_probs_of_chunk(chunks[0])
         log_probs = log_weights.new_empty(len(components), len(weight))
-        for part, of_chunk in zip(log_probs.split(chunk), chunks, strict=True):
-            part.copy_(_log_probs_of_chunk(of_chunk))
+        for rows, of_chunk in zip(log_probs.split(chunk), chunks, strict=True):
+            rows.copy_(_log_probs_of_chunk(of_chunk))
         return log_probs
 
 

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.chunked_loss import ChunkedLoss, Losses, LossInputs, LossSettings, Wanted
-from fairseq_doc.ops.gradient_sampling import check_gradient_sampling, threshold_on
+from fairseq_doc.ops.gradient_sampling import threshold_on
 from fairseq_doc.ops.matmul import autocast_off, is_on_cpu, needs_gradient
 from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_chunks import mixture_matmul_dtype, takes_tiles
@@ -45,10 +45,9 @@ from fairseq_doc.ops.tiled_loss import TiledLoss
 def _losses(inputs: LossInputs) -> Losses:
     """The loss and gradients, in tiles for a large vocabulary, else in chunks of tokens."""
     settings, tiled = inputs.settings, takes_tiles(inputs.mixture.weight, inputs.settings.dtype)
+    tiled = tiled and settings.chunk_bytes is None and not settings.smoothing
     with autocast_off(inputs.target):
-        losses = None
-        if tiled and settings.chunk_bytes is None and not settings.smoothing:
-            losses = TiledLoss(inputs).run()
+        losses = TiledLoss(inputs).run() if tiled else None
         return losses or ChunkedLoss(inputs).run()
 
 
@@ -85,16 +84,12 @@ class _MixtureNLL(torch.autograd.Function):
             if not is_on_cpu(grad_output) or grad_output.item() != 1.0:
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
-            *mixture, target, draw = ctx.saved_tensors
-            inputs = LossInputs(
-                Mixture(*mixture), target, ctx.settings, ctx.wanted, draw, grad_output
-            )
+            *tensors, target, draw = ctx.saved_tensors
+            mixture, settings = Mixture(*tensors), ctx.settings
+            inputs = LossInputs(mixture, target, settings, ctx.wanted, draw, grad_output)
             gradients = _losses(inputs)[2]
-        gradients = [
-            None if g is None else g.to(dtype)
-            for g, dtype in zip(gradients, ctx.dtypes, strict=True)
-        ]
-        return (*gradients, None, None, None)
+        pairs = zip(gradients, ctx.dtypes, strict=True)
+        return (*(g if g is None else g.to(dtype) for g, dtype in pairs), None, None, None)
 
 
 def fused_mixture_nll(
@@ -114,15 +109,14 @@ def fused_mixture_nll(
     Args:
         chunk_bytes: memory for one chunk of logits. None: 512 MiB, but on a CPU as much as the
             output matrix (twice that with 16-bit products), from 16 to 256 MiB, and for larger
-            matrices tiles of :mod:`fairseq_doc.ops.tiled_loss`. Sampled gradients take as much
-            again.
+            matrices tiles (``tiled_loss.py``). Sampled gradients take as much again.
         precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
-        gradient_sampling: tau; 0: exact gradients. A component with a posterior r < tau takes part
-            in the gradients of components, matrix and bias with probability r / tau and the factor
-            tau, so they are unbiased but cheaper. On a GPU they are exact, with a warning.
+        gradient_sampling: tau, at least 0; 0: exact gradients. A component with a posterior
+            r < tau takes part in the gradients of components, matrix and bias with probability
+            r / tau and the factor tau: unbiased, but cheaper. On a GPU gradients are exact, with a
+            warning.
     """
     mixture.check(target)
-    check_gradient_sampling(gradient_sampling)
     dtype, tau = mixture_matmul_dtype(mixture, precision), threshold_on(target, gradient_sampling)
     settings = LossSettings(ignore_index, dtype, chunk_bytes, reduction != "none", sampling=tau)
     wanted = Wanted(*map(needs_gradient, mixture))
@@ -140,7 +134,6 @@ def fused_smoothed_mixture_nll(
 ) -> tuple[Tensor, Tensor]:
     """The cross entropy against smoothed labels and the NLL, in chunks; arguments as in
     :func:`fairseq_doc.ops.reference.smoothed_mixture_nll` and :func:`fused_mixture_nll`."""
-    reference.check_smoothing(smoothing)
     mixture.check(target)
     dtype = mixture_matmul_dtype(mixture, precision)
     settings = LossSettings(ignore_index, dtype, chunk_bytes, smoothing=smoothing)

@@ -9,10 +9,9 @@ Before step t the input x = x_t and the state h = h_{t-1} gate each other in r r
 
     z_t = W_x x + W_h h + b         then the cell of ops/gated_cell.py, whose c is not gated
 
-If the state has a dropout mask m, h is multiplied by it first: the rounds and W_h read m h. The
-matrix of a round may be a product of two factors, (to, k) and (k, from). With zero matrices and
-biases this is a plain LSTM. Since the first round reads h, W_x x is not known before the step,
-unlike in ops/recurrence.py. Each step takes one product, of [W_x W_h] and [x ; h].
+If the state has a dropout mask m, the rounds and W_h read m h. The matrix of a round may be a
+product of two factors, (to, k) and (k, from). Since the first round reads h, W_x x is not known
+before the step, unlike in ops/recurrence.py: each step takes one product, of [W_x W_h] and [x ; h].
 
 With d x for dL/dx, [d x ; d h] starts from [W_x W_h]^T d z_t and is passed through the rounds from
 the last to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
@@ -22,9 +21,7 @@ the last to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
 and likewise in even rounds. At the end d h is multiplied by m. 2 x s (1 - s) is computed for all
 steps before the loop. After the loop each matrix's gradient is one product with the rows of all
 steps: d Q_i = sum d q h^T; with Q_i = U V, d U = sum d q (V h)^T and d V = sum (U^T d q) h^T.
-
-The products with W_x and W_h may be rounded to a narrower dtype than that of the input. Those of
-the rounds are small and are not rounded.
+Only the products with W_x and W_h may be rounded to a narrower dtype.
 """
 
 from collections.abc import Sequence
@@ -105,9 +102,9 @@ class _RoundSteps:
 
 
 class _RoundGradients:
-    """The gradients of a round, from the last step to the first. The arguments are (T, R, width),
-    for all steps: gates s, products ``narrow`` with the second factor, what was ``gated``, and the
-    ``source`` of the gates."""
+    """The gradients of a round, from the last step to the first, from the gates s, the products
+    ``narrow`` with the second factor, what was ``gated``, and the ``source`` of the gates, each
+    (T, R, width)."""
 
     def __init__(self, matrices, gates, narrow, gated, source, zeros):
         time, rows = gates.shape[:2]
@@ -169,7 +166,7 @@ class _Mogrifier(torch.autograd.Function):
             weights, operands = [torch.cat(weights, dim=1)], [both]
         products = [StepMatmul(weight, rows, dtype, time) for weight in weights]
         operands_by_step = list(zip(*(x.unbind(0) for x in operands), strict=True))
-        xs, hs = (x.unbind(0) for x in read)
+        hs = read[1].unbind(0)
         for t, x in enumerate(inputs.unbind(0)):
             if state_mask is not None:
                 hidden = hidden * state_mask
@@ -178,8 +175,6 @@ class _Mogrifier(torch.autograd.Function):
                     hidden = one.step(t, hidden, x)
                 else:
                     x = one.step(t, x, hidden)
-            if len(rounds) < 1:
-                xs[t].copy_(x)
             if len(rounds) < 2:
                 hs[t].copy_(hidden)
             for product, operand in zip(products, operands_by_step[t], strict=True):
@@ -222,10 +217,7 @@ class _Mogrifier(torch.autograd.Function):
             for number in reversed(range(1, len(rounds))):
                 sides = (d_hidden, d_x) if number % 2 else (d_x, d_hidden)
                 rounds[number].step(t, *sides)
-            if rounds:
-                rounds[0].step(t, d_x, d_hidden, d_input)
-            else:
-                d_input.copy_(d_x)
+            rounds[0].step(t, d_x, d_hidden, d_input)
             if state_mask is not None:
                 d_hidden = d_hidden * state_mask
         d_joint = _over_steps(gradients.d_z, both, dtype).to(gates.dtype)
@@ -242,7 +234,7 @@ def mogrifier(
     input_weight: Tensor,  # W_x, (4 D, E), for the gates i, f, g, o; (3 D, E) without i if tied
     state_weight: Tensor,  # W_h, (4 D, D), likewise
     bias: Tensor,  # b, (4 D,), likewise
-    rounds: Sequence[Round],  # the first gates x by h, the second h by x, and so on
+    rounds: Sequence[Round],  # one or more: the first gates x by h, the second h by x, and so on
     kind: str = "untied",  # of the gates, one of ``KINDS`` in ops/gated_cell.py
     state_mask: Tensor | None = None,  # m, (R, D); None: no dropout
     recurrent_mask: Tensor | None = None,  # multiplies g, likewise

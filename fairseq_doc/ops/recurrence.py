@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.cell import Cell, Memory
-from fairseq_doc.ops.gated_cell import KINDS, HighwayCell, LSTMCell
+from fairseq_doc.ops.gated_cell import HighwayCell, LSTMCell
 from fairseq_doc.ops.matmul import (
     StepMatmul,
     autocast_off,
@@ -29,16 +28,6 @@ from fairseq_doc.ops.matmul import (
 from fairseq_doc.ops.nas_cell import NASCell
 
 CELLS: dict[str, type[Cell]] = {cell.name: cell for cell in (LSTMCell, HighwayCell, NASCell)}
-
-
-def make_cell(name: str, gates: str = "untied") -> Cell:
-    """The cell of that name; ``FairseqDocError`` for an unknown one."""
-    if name not in CELLS or gates not in KINDS:
-        raise FairseqDocError(
-            f"expected a cell ({', '.join(CELLS)}) and gates ({', '.join(KINDS)}); got {name} "
-            f"with {gates}"
-        )
-    return CELLS[name](gates)
 
 
 class RecurrenceResult(NamedTuple):

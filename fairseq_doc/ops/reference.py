@@ -4,7 +4,7 @@ Axes: N tokens, J mixture components, d width of a component's vector, V vocabul
 
     log P(y) = logsumexp_j( log pi_j + log softmax(W k_j + b)_y )          (Eq. 7 in log space)
 
-Here the whole (N, J, V) tensor is in memory. :mod:`fairseq_doc.ops.mixture_nll` and
+The whole (N, J, V) tensor is in memory; :mod:`fairseq_doc.ops.mixture_nll` and
 :mod:`fairseq_doc.ops.mixture_log_probs` compute the same values in pieces.
 """
 
@@ -50,20 +50,13 @@ def mixture_nll(
     return reduce_nll(torch.where(counted, nll, 0.0), target, ignore_index, reduction)
 
 
-def check_smoothing(smoothing: float) -> None:
-    """Raise ``FairseqDocError`` unless ``smoothing`` is in [0, 1)."""
-    if not 0 <= smoothing < 1:
-        raise FairseqDocError(f"smoothing must be in [0, 1); got {smoothing}", "smoothing")
-
-
 def smoothed_mixture_nll(
     mixture: Mixture, target: Tensor, smoothing: float, ignore_index: int = -100
 ) -> tuple[Tensor, Tensor]:
     """The cross entropy against smoothed labels (Szegedy et al., 2016) as in fairseq: ``1 -
-    smoothing`` for the target, the rest shared equally by the other V - 1 words. Returns (cross
-    entropy, NLL), both summed over the targets; no gradient flows through the NLL. Arguments as in
-    :func:`mixture_nll`; ``smoothing`` in [0, 1)."""
-    check_smoothing(smoothing)
+    smoothing`` for the target, the rest shared equally by the other V - 1 words; ``smoothing`` is
+    in [0, 1). Returns (cross entropy, NLL), both summed over the targets; no gradient flows through
+    the NLL. Other arguments as in :func:`mixture_nll`."""
     mixture.check(target)
     counted = target.ne(ignore_index)
     of_counted = mixture._replace(

@@ -1,8 +1,7 @@
 """Softmaxes of rows of logits, in place, block by block; and the log-softmax of each row's target.
 
-A softmax subtracts the largest logit of a row, so that no exp overflows and not all of them vanish,
-and divides by the sum: two passes over (R, V) numbers, and a third to find the largest. The
-gradients of the mixture need none of these passes: with E = exp(l) and its sum Z,
+A softmax finds the largest logit of a row, subtracts it, and divides by the sum: three passes over
+(R, V) numbers that the gradients of the mixture do not need. With E = exp(l) and its sum Z,
 
     r (E / Z - [v = y]) = (r / Z) (E - Z [v = y])
 
@@ -56,16 +55,6 @@ def at_target(logits: Tensor, sums: Tensor, dtype: torch.dtype) -> tuple[Tensor,
     return entry, torch.where(exact < 0, sums * (entry.to(sums.dtype) / exact), sums)
 
 
-def exp_of_16_bits(logits: Tensor) -> None:
-    """Replace widened 16-bit logits by their exp. torch's exp is MKL's, which takes three times as
-    long as exp2 on processors that are not Intel's. The product with log2(e) rounds the exponent
-    to 24 bits, far more than the logits have."""
-    if backend() == "onednn":
-        logits.mul_(LOG2_E).exp2_()
-    else:
-        logits.exp_()
-
-
 def exp_sums(rows: Tensor, write: bool) -> Tensor:
     """Z (R, 1) of logits (R, V), in float32 or wider; if ``write``, exp(l) replaces the logits."""
     wide = sum_dtype(rows.dtype)
@@ -79,8 +68,12 @@ def exp_sums(rows: Tensor, write: bool) -> Tensor:
         exp = part if scratch is None else scratch[: len(part)]
         if wide == rows.dtype:
             torch.exp(part, out=exp)
+        elif backend() == "onednn":
+            # torch's exp is MKL's, which takes three times as long as exp2 on processors that are
+            # not Intel's. 24 bits of the exponent are far more than 16-bit logits have.
+            exp.copy_(part).mul_(LOG2_E).exp2_()
         else:
-            exp_of_16_bits(exp.copy_(part))
+            exp.copy_(part).exp_()
         torch.sum(exp, 1, keepdim=True, out=sums[of_block])
         if write and not in_place:
             rows[of_block] = exp

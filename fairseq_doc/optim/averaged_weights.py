@@ -1,16 +1,31 @@
-"""Optimizers that average a model's weights and can be looked up by the model.
+"""Optimizers that average a model's weights and can be looked up by the model; Adam among them.
 
 During averaging each weight has two values: the raw one, with which training continues, and the
 average, which is validated and saved. The model's parameter holds one of them and the optimizer's
 state the other, its *shadow*. They are exchanged before validation and saving, and before a
 training step. A checkpoint holds both and records which is which.
+
+``--optimizer averaged_adam --lr-scheduler plateau`` (Melis, Kocisky and Blunsom, 2020;
+deepmind/lamb) is fairseq's Adam until averaging starts, which the scheduler's
+``--average-patience`` and ``--average-at`` decide.
 """
 
 import weakref
 from collections.abc import Iterable, MutableMapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, List
 
 import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import register_optimizer
+from fairseq.optim.adam import Adam, FairseqAdam
+from fairseq.optim.fairseq_optimizer import FairseqOptimizer
+from omegaconf import II
+
+from fairseq_doc.options import check_needs, option
+
+ADAM = "averaged_adam"
+FLOAT32 = "float32 weights: use --amp or no half precision instead of --fp16 or --bf16"
 
 
 class FoundByModel:
@@ -84,3 +99,38 @@ class AveragedWeights:
             shown.copy_(shadow)
             shadow.copy_(copy)
         group["shows_average"] = average
+
+
+class AdamWithAverage(AveragedWeights, Adam):
+    """fairseq's Adam, and the mean of its iterates after :meth:`start_averaging`."""
+
+
+@dataclass
+class AveragedAdamConfig(FairseqDataclass):
+    """Options; fields without help are fairseq's own options."""
+
+    adam_betas: Any = option("Adam's betas", (0.9, 0.999))
+    adam_eps: float = option("Adam's epsilon", 1e-8)
+    weight_decay: float = option("weight decay, decoupled from the gradients", 0.0)
+    lr: List[float] = II("optimization.lr")
+    lr_scheduler_name: str = II("lr_scheduler._name")
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
+
+
+@register_optimizer(ADAM, dataclass=AveragedAdamConfig)
+class AveragedAdam(FoundByModel, FairseqAdam):
+    """fairseq's wrapper."""
+
+    def __init__(self, cfg: Any, params: Iterable[torch.nn.Parameter]) -> None:
+        FairseqOptimizer.__init__(self, cfg)
+        needs = {
+            f"--lr-scheduler plateau, which starts averaging; got {cfg.lr_scheduler_name}": (
+                cfg.lr_scheduler_name == "plateau"
+            ),
+            FLOAT32: not (cfg.fp16 or cfg.bf16),
+        }
+        check_needs(f"--optimizer {ADAM}", needs)
+        params = list(params)
+        self._optimizer = AdamWithAverage(params, **self.optimizer_config)
+        self.found_by(params)

@@ -8,7 +8,6 @@ validation loss only to the scheduler. During averaging the averages are validat
 import logging
 import math
 import os
-from argparse import ArgumentParser
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, List, Optional
@@ -24,15 +23,14 @@ from omegaconf import II
 from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import copy_file
-from fairseq_doc.optim.averaged_weights import AveragedWeights, FoundByModel
+from fairseq_doc.optim.averaged_weights import FLOAT32, AveragedWeights, FoundByModel
 from fairseq_doc.optim.training_stages import TrainingStages
-from fairseq_doc.options import check_needs, check_ranges, option, refuse_options
+from fairseq_doc.options import check_needs, check_ranges, option
 
 logger = logging.getLogger(__name__)
 
 NAME = "nt_asgd"
 LAST_CHECKPOINT = "checkpoint_last.pt"
-FOR_A_SCHEDULE = "for a schedule use --optimizer sgd with --lr-scheduler fixed or another one"
 
 
 class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
@@ -80,12 +78,6 @@ class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state, but keep the learning rate and weight decay given by the options."""
-        if "trigger" not in state_dict:
-            raise FairseqDocError(
-                "the optimizer's state lacks the validation losses and the stage; to start again "
-                "from these weights, give --reset-optimizer --reset-dataloader "
-                "--reset-meters"
-            )
         settings = {name: self._group[name] for name in ("lr", "weight_decay")}
         self.stages.load_state_dict(state_dict["trigger"])
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "trigger"})
@@ -155,41 +147,36 @@ class NTASGD(FoundByModel, FairseqOptimizer):
         weights are not the best ones."""
         has_best = any("best" in state for state in self._optimizer.state.values())
         if self.cfg.finetune_stages and not has_best:
-            if self.stages.best < math.inf:
-                self._begin_with_best(epoch_loss, loss)
-            else:  # saved at the end of the first epoch, or before
-                self._check_not_begun()
+            self._begin_finetuning(epoch_loss, loss)
         if epoch_loss is not None:
             epoch, value = epoch_loss
             self.observe(epoch, value, resumed=True)
 
-    def _begin_with_best(self, epoch_loss, loss):
-        stages = self.stages
-        if loss is None or loss > stages.best:
+    def _begin_finetuning(self, epoch_loss, loss):
+        stages, cfg, newest = self.stages, self.cfg, self._file_of("last")
+        observed = stages.best < math.inf  # False in the first epoch and at its end
+        if observed and (loss is None or loss > stages.best):
             raise FairseqDocError(
                 "--finetune-stages starts from the best weights, which a run without stages keeps "
                 "only in checkpoint_best.pt: expected --restore-file "
-                f"{os.path.join(self.cfg.save_dir, 'checkpoint_best.pt')}; got a checkpoint saved "
+                f"{os.path.join(cfg.save_dir, 'checkpoint_best.pt')}; got a checkpoint saved "
                 f"after the best loss, {stages.best}"
             )
-        self._check_not_begun()
-        stages.best = stages.stage_best = math.inf
-        if epoch_loss is None:  # validated within an epoch: this loss will not be observed
+        if not cfg.no_save and cfg.restore_file != LAST_CHECKPOINT and os.path.exists(newest):
+            saved = (
+                checkpoint_utils.load_checkpoint_to_cpu(newest).get("last_optimizer_state") or {}
+            )
+            if any("best" in state for state in saved.get("state", {}).values()):
+                raise FairseqDocError(
+                    f"the fine-tuning has already started in {newest}: leave out --restore-file to "
+                    f"resume it, or give another --save-dir to start again from {cfg.restore_file}"
+                )
+        if observed:
+            stages.best = stages.stage_best = math.inf
+        if observed and epoch_loss is None:  # within an epoch: this loss will not be observed
             stages.best = stages.stage_best = loss
             self._optimizer.keep_best()
             self._copy_checkpoint(max(stages.stage, 0), resumed=True)
-
-    def _check_not_begun(self):
-        """Raise ``FairseqDocError`` if this command has already started the fine-tuning."""
-        cfg, newest = self.cfg, self._file_of("last")
-        if cfg.no_save or cfg.restore_file == LAST_CHECKPOINT or not os.path.exists(newest):
-            return
-        saved = checkpoint_utils.load_checkpoint_to_cpu(newest).get("last_optimizer_state") or {}
-        if any("best" in state for state in saved.get("state", {}).values()):
-            raise FairseqDocError(
-                f"the fine-tuning has already started in {newest}: leave out --restore-file to "
-                f"resume it, or give another --save-dir to start again from {cfg.restore_file}"
-            )
 
     def observe(self, epoch: int, loss: float, resumed: bool = False) -> None:
         """Receive an epoch's validation loss and act as :class:`TrainingStages` decides. The
@@ -237,14 +224,12 @@ def check_settings(cfg: Any) -> None:
         f"--task {TASK}, which validates and saves the averages; got {cfg.task_name}": (
             cfg.task_name == TASK
         ),
-        "float32 weights: use --amp or no half precision instead of --fp16 or --bf16": (
-            not (cfg.fp16 or cfg.bf16)
-        ),
+        FLOAT32: not (cfg.fp16 or cfg.bf16),
         "a loss as --best-checkpoint-metric, without --maximize-best-checkpoint-metric": (
             not cfg.maximize_best_checkpoint_metric
         ),
-        f"a single --lr, which stays constant; got {','.join(map(str, cfg.lr))} "
-        f"({FOR_A_SCHEDULE})": (len(cfg.lr) == 1),
+        "a single --lr, which stays constant (for a schedule use --optimizer sgd); got "
+        f"{','.join(map(str, cfg.lr))}": len(cfg.lr) == 1,
     }
     check_needs(f"--optimizer {NAME}", needs)
     if cfg.disable_validation:
@@ -273,11 +258,6 @@ class NTASGDScheduleConfig(FairseqDataclass):
 class NTASGDSchedule(FairseqLRScheduler):
     """A constant learning rate; after the last stage it is ``--stop-min-lr``, at which fairseq
     stops. The scheduler passes the validation loss to the optimizer."""
-
-    @classmethod
-    def add_args(cls, parser: ArgumentParser) -> None:
-        super().add_args(parser)
-        refuse_options(parser, {"warmup-updates": f"{NAME} has a constant rate; {FOR_A_SCHEDULE}"})
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         # With --amp fairseq wraps the optimizer.

@@ -16,8 +16,7 @@ from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
 from fairseq_doc.data.bptt_stream import TASK
-from fairseq_doc.optim.averaged_adam import NAME as AVERAGED_ADAM
-from fairseq_doc.optim.averaged_weights import FoundByModel
+from fairseq_doc.optim.averaged_weights import ADAM, FoundByModel
 from fairseq_doc.options import check_needs, check_ranges, option
 
 logger = logging.getLogger(__name__)
@@ -193,14 +192,10 @@ def check_settings(cfg: Any) -> None:
     }
     check_needs(f"--lr-scheduler {NAME}", needs)
     averages = bool(cfg.average_patience or cfg.average_at)
-    optimizer = {
-        f"--optimizer {AVERAGED_ADAM}; got {cfg.optimizer_name}": (
-            cfg.optimizer_name == AVERAGED_ADAM
-        )
-    }
+    optimizer = {f"--optimizer {ADAM}; got {cfg.optimizer_name}": (cfg.optimizer_name == ADAM)}
     check_needs("--average-patience or --average-at", optimizer, averages)
     starts = {"--average-patience or --average-at, which start averaging": averages}
-    check_needs(f"--optimizer {AVERAGED_ADAM}", starts, cfg.optimizer_name == AVERAGED_ADAM)
+    check_needs(f"--optimizer {ADAM}", starts, cfg.optimizer_name == ADAM)
 
 
 @register_lr_scheduler(NAME, dataclass=PlateauScheduleConfig)
@@ -213,10 +208,6 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
         self.plateau = Plateau(cfg)
         # With --fp16 the optimizer has copies of the model's parameters.
         self.found_by(getattr(optimizer, "fp16_params", None) or optimizer.params)
-
-    @property
-    def ended(self) -> bool:
-        return bool(self.plateau.reason)
 
     def observe(self, loss: float) -> None:
         plateau = self.plateau

@@ -23,7 +23,7 @@ from fairseq_doc.data.bptt_stream import (
     load_stream,
 )
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.optim.averaged_adam import AveragedAdam
+from fairseq_doc.optim.averaged_weights import AveragedAdam
 from fairseq_doc.optim.nt_asgd import NTASGD
 from fairseq_doc.optim.plateau import PlateauSchedule
 from fairseq_doc.options import refuse_options

@@ -11,8 +11,8 @@ import torch
 
 from benchmarks.tools import LayerOptions, compare_layers
 from fairseq_doc.modules.recurrent_stack import RecurrentLayer
+from fairseq_doc.ops import recurrence
 from fairseq_doc.ops.matmul import loop_operand, matmul
-from fairseq_doc.ops.recurrence import make_cell
 
 TIME, COLUMNS = 35, 64
 # Widths of published and of smaller sizes.
@@ -28,8 +28,8 @@ Options = LayerOptions
 
 def make_forms(name, gates, depth, width):
     """{form: a function that runs its forward and backward pass}."""
-    cell = make_cell(name, gates)
-    layer = RecurrentLayer(cell, width, width, depth)
+    cell = recurrence.CELLS[name](gates)
+    layer = RecurrentLayer(cell, width, width, depth, rounds=0, rank=None)
     x = torch.randn(TIME, COLUMNS, width, requires_grad=True)
     zeros = torch.zeros(1, COLUMNS, width)
     state = (zeros,) if name == "rhn" else (zeros, zeros)

@@ -1,11 +1,10 @@
 import copy
-import functools
 import math
 import pickle
 
 import pytest
 import torch
-from conftest import refusal
+from conftest import assert_refused
 from torch import nn
 
 from fairseq_doc.modules.mixture import MixtureOutput, at_temperature, parse_components
@@ -46,9 +45,7 @@ def test_parse_components():
     ["0,0,5,x", "0,0,5,1.5", "", "0,0,5,", None, "0,0,15", "0,0,0,5,15", "0,0,-5,15", "0,0,0,0"],
 )
 def test_component_lists_that_cannot_be(text):
-    message = refusal(parse_components, text, 3)
-    assert message.startswith(f"components {text}: expected 4 numbers, for layers 0 ")
-    assert message.endswith("to 3, none negative and not all 0, such as 0,0,5,15")
+    assert_refused(f"components {text}: expected 4 numbers", parse_components, text, 3)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "linear"])
@@ -124,12 +121,9 @@ def test_component_dropout(locked):
     assert_close(log_weights, expected)
 
 
-def test_layer_outputs_that_do_not_fit():
+def test_too_few_layer_outputs():
     layer, h = output_layer([1, 0, 2]), layer_outputs()
-    for wrong in (h[1:], [x.flatten(0, 1) for x in h], [h[0], h[0], h[1]]):
-        shapes = [tuple(x.shape) for x in wrong]
-        message = refusal(layer, wrong)
-        assert f"widths D_n {WIDTHS}" in message and message.endswith(f"got {shapes}")
+    assert_refused("3 layers", layer, h[1:])
     layer([h[0], None, h[2]])  # layer 1 gives no component
 
 
@@ -212,10 +206,9 @@ PLAIN_OUTPUT = "components 0,0,1 and a last layer of width 6"
 @pytest.mark.parametrize(
     "widths, components, settings, problem",
     [
-        *((WIDTHS, c, {}, f"got {WIDTHS} and {c}") for c in ([1, 2], [1, 0, 2, 0], [0] * 3, [])),
+        *((WIDTHS, c, {}, "as many numbers") for c in ([1, 2], [1, 0, 2, 0], [0] * 3, [])),
         (WIDTHS, [1, -1, 2], {}, "none negative"),
-        (WIDTHS, [0, 0, 2], {"activation": "relu"}, "must be tanh or linear; got 'relu'"),
-        (WIDTHS, [0, 0, 1], {"project": False}, f"{PLAIN_OUTPUT}, as the output matrix; got 0,0,1"),
+        (WIDTHS, [0, 0, 1], {"project": False}, PLAIN_OUTPUT),
         (LAST_D_WIDE, [0, 0, 2], {"project": False}, PLAIN_OUTPUT),
         (LAST_D_WIDE, [0, 1, 0], {"project": False}, PLAIN_OUTPUT),
         (LAST_D_WIDE, [1, 0, 1], {"project": False}, PLAIN_OUTPUT),
@@ -224,18 +217,16 @@ PLAIN_OUTPUT = "components 0,0,1 and a last layer of width 6"
         (LAST_D_WIDE, [0, 2], {"noise": 0.01}, "as many numbers"),
         (LAST_D_WIDE, [0, 0, 2], {"noise": -0.01}, "at least 0 and finite; got -0.01"),
         (LAST_D_WIDE, [0, 0, 2], {"noise": math.inf}, "at least 0 and finite; got inf"),
-        (LAST_D_WIDE, [0, 0, 2], {"noise": 0, "bias": torch.zeros(1)}, "a bias (11,); got (1,)"),
+        (LAST_D_WIDE, [0, 0, 2], {"noise": 0, "bias": torch.zeros(1)}, "expected a bias"),
     ],
 )
 def test_outputs_that_cannot_be(widths, components, settings, problem):
     weight = nn.Parameter(torch.randn(V, D))
+    settings = {"widths": widths, "components": components, "weight": weight, **settings}
+    make = MixtureOutput
     if "noise" in settings:
-        settings = {"bias": None, **settings}
-        make = functools.partial(MixtureOutput.replacing, weight, **settings)
-        message = refusal(make, widths=widths, components=components)
-    else:
-        message = refusal(MixtureOutput, widths, components, weight, **settings)
-    assert problem in message
+        make, settings = MixtureOutput.replacing, {"bias": None, **settings}
+    assert_refused(problem, make, **settings)
 
 
 # Temperature
@@ -265,11 +256,10 @@ def test_at_temperature_of_extremes():
     assert_close(at_temperature(log_probs, 1e-30).exp().tolist(), [0.25] * 4)
 
 
-@pytest.mark.parametrize("temperature", [[0.01] * B, [0.7] * B, [10.0] * B, [0.5, 1.0, 2.0]])
-@pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])
-def test_mixture_params_divided_by_a_temperature(temperature, components):
+@pytest.mark.parametrize("temperature", [[0.01] * B, [10.0] * B, [0.5, 1.0, 2.0]])
+def test_mixture_params_divided_by_a_temperature(temperature):
     """As fairseq's generator does it, to the last step; of each row its own."""
-    layer, temperature = output_layer(components), torch.tensor(temperature).double()[:, None, None]
+    layer, temperature = output_layer([1, 0, 2]), torch.tensor(temperature)[:, None, None].double()
     params, _ = layer(layer_outputs())
     probs = layer.log_probs(params).exp()
     found = layer.log_probs(params[:, -1:] / temperature)
@@ -279,20 +269,17 @@ def test_mixture_params_divided_by_a_temperature(temperature, components):
 # Smoothed labels
 
 
-@pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])
-def test_smoothed_nll_is_the_cross_entropy_of_the_probabilities(components):
-    layer = output_layer(components)
+def test_smoothed_nll_is_the_cross_entropy_of_the_probabilities():
+    layer = output_layer([1, 0, 2])
     target = torch.randint(V - 1, (B, T), generator=torch.Generator().manual_seed(0))
     target[1, 2] = target[0, 0] = V - 1  # ignored
     params, _ = layer(layer_outputs())
     loss, nll = layer.smoothed_nll(params, target, 0.2, V - 1)
     labels = torch.full((B, T, V), 0.2 / (V - 1), dtype=torch.float64)
     labels.scatter_(2, target.unsqueeze(2), 0.8)
-    kept = target != V - 1
     log_probs = layer.log_probs(layer(layer_outputs())[0])
-    expected = -(labels * log_probs)[kept].sum()
+    expected = -(labels * log_probs)[target != V - 1].sum()
     assert_close(loss, expected)
-    assert_close(nll, -log_probs.gather(2, target.unsqueeze(2)).squeeze(2)[kept].sum())
     assert_close(nll, layer.nll(params, target, V - 1))
     parameters = list(layer.parameters())
     assert_close(gradients(loss, parameters), gradients(expected, parameters))

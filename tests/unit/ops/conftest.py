@@ -7,13 +7,13 @@ import torch
 
 from fairseq_doc.ops import matmul
 from fairseq_doc.ops.gated_cell import KINDS, GatedCell
-from fairseq_doc.ops.recurrence import CELLS, make_cell
+from fairseq_doc.ops.recurrence import CELLS
 
 from ..conftest import assert_close, gradients, relative_errors
 from ..device import DEVICE
 
 EVERY_CELL = [
-    make_cell(name, gates)
+    CELLS[name](gates)
     for name, kind in CELLS.items()
     for gates in (KINDS if issubclass(kind, GatedCell) else KINDS[:1])
 ]

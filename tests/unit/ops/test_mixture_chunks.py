@@ -6,7 +6,7 @@ import torch
 from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_chunks import (
     chunk_size,
-    even_chunk,
+    even_chunk_size,
     rows_per_product,
     takes_tiles,
     tokens_per_chunk,
@@ -17,8 +17,8 @@ MIB = 2**20
 pytestmark = pytest.mark.cpu_only("sizes of chunks")
 
 
-def mixture_of(words, device="cpu"):
-    shapes = [(9, 7, 300), (9, 7), (words, 300)]
+def mixture_of(words, device="cpu", tokens=9):
+    shapes = [(tokens, 7, 300), (tokens, 7), (words, 300)]
     return Mixture(*(torch.empty(shape, device=device) for shape in shapes))
 
 
@@ -31,20 +31,23 @@ def test_tokens_per_chunk(j, v, size, tokens):
 
 
 @pytest.mark.parametrize(
-    "tokens, chunk, most, even",
+    "tokens, words, even",
     [
-        (128, 125, 200, 128),
-        (640, 125, 200, 128),
-        (128, 125, 125, 64),  # as large as may be already
-        (640, 125, 125, 107),
-        (1, 125, 200, 1),
-        (190, 125, 200, 95),
-        (250, 125, 125, 125),
-        (0, 5, 5, 1),
+        (128, 20_000, 43),  # a chunk of 42: the matrix of 24 MB
+        (640, 20_000, 43),
+        (128, 5_000, 128),  # a chunk of 119
+        (190, 5_000, 95),
+        (700, 5_000, 117),
+        (128, 100_000, 11),  # the largest chunk
+        (12, 100_000, 6),
+        (1, 5_000, 1),
+        (0, 5_000, 1),
     ],
 )
-def test_chunks_are_even(tokens, chunk, most, even):
-    assert even_chunk(tokens, chunk, most) == even
+def test_chunks_are_even(tokens, words, even):
+    mixture = mixture_of(words, tokens=tokens)
+    assert even_chunk_size(mixture, None) == even
+    assert even_chunk_size(mixture, MIB) == chunk_size(mixture, torch.float32, MIB)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,27 +146,10 @@ def test_a_second_backward_gives_the_same(kind):
     loss = loss_of("chunked", kind, inputs, target).sum()
     loss.backward(retain_graph=True)
     once = [x.grad.clone() for x in inputs]
-    loss.backward(retain_graph=True)
     for x in inputs:
         x.grad.mul_(0.5)  # as clipping does: it must not change what the next pass gives
     loss.backward()
-    assert_close([x.grad for x in inputs], [2 * g for g in once])
-
-
-def test_strided_component_vectors():
-    """As the decoder gives them: slices of a wider tensor."""
-    components, log_weights, weight, bias = random_mixture(5, 3, 4, 6)
-    params = torch.cat([components.flatten(1), log_weights], dim=1).requires_grad_()
-    vectors, weights = params.split([12, 3], dim=1)
-    target = random_targets(5, 6)
-    vectors, transposed = vectors.unflatten(1, (3, 4)), weight.t().contiguous().t()
-    loss = loss_of("chunked", "sum", [vectors, weights, transposed, bias], target)
-    exact = leaves([components, log_weights, weight, bias])
-    truth = truth_of("sum", exact, target)
-    expected = gradients(truth, exact)
-    assert_close(loss, truth)
-    (grad,) = gradients(loss, [params])
-    assert_close(grad, torch.cat([expected[0].flatten(1), expected[1]], dim=1))
+    assert_close([x.grad for x in inputs], [1.5 * g for g in once])
 
 
 @forms
@@ -183,22 +165,6 @@ def test_values_of_an_ignored_token_do_not_matter(form, kind):
     grads = gradients(found, inputs)
     assert all(torch.isfinite(g).all() for g in grads)
     assert not grads[0][[1, 3]].any() and not grads[1][[1, 3]].any()
-
-
-@forms
-def test_shapes_are_checked(form):
-    mixture = random_mixture(5, 3, 4, 6)
-    for kind in ("sum", "smoothed"):
-        message = refusal(loss_of, form, kind, mixture, random_targets(4, 6))
-        assert "target (N,); got" in message and "'target': (4,)" in message
-
-
-@forms
-@pytest.mark.parametrize("smoothing", [-0.1, 1.0, math.nan])
-def test_smoothing_outside_its_range(form, smoothing):
-    mixture, target = random_mixture(2, 1, 2, 3), random_targets(2, 3)
-    message = refusal(smoothed_of, form, mixture, target, smoothing)
-    assert f"smoothing must be in [0, 1); got {smoothing}" in message
 
 
 # Extreme weights and logits
@@ -256,16 +222,6 @@ def test_a_word_whose_probability_is_too_small_for_float32(gap):
     assert errors[0] < 1e-6 and errors.max() < 1e-6 + 1e-7 * gap
 
 
-def test_bfloat16_of_an_underflowing_word():
-    """Word 3 has logit -200, without rounding, in every component."""
-    mixture = random_mixture(6, 2, 8, 40, dtype=torch.float32, scale=0.5)
-    mixture[0][..., 0], mixture[2][:, 0], mixture[2][3], mixture[3][3] = 200.0, 0.0, 0.0, 0.0
-    mixture[2][3, 0] = -1.0
-    mixture = [x.bfloat16() for x in mixture]
-    _, errors = results_and_errors("chunked", "smoothed", mixture, random_targets(6, 40))
-    assert errors.max() < 0.01
-
-
 # Accuracy
 
 
@@ -321,40 +277,18 @@ def test_bfloat16(kind, dtypes):
 # Chunks
 
 
-@pytest.fixture
-def matmul_calls(monkeypatch):
-    """Rows and dtypes of each product."""
-    calls = []
-
-    def recorded(left, right, *rest):
-        calls.append((len(left), {left.dtype, right.dtype}))
-        return real(left, right, *rest)
-
-    real = matmul.matmul
-    for name in ("chunked_loss", "mixture_log_probs"):
-        monkeypatch.setattr(f"fairseq_doc.ops.{name}.matmul", recorded)
-    return calls
-
-
-@pytest.mark.parametrize("given, used", [("float32", "bfloat16"), ("float64", "float64")])
-def test_products_are_in_autocasts_dtype_unless_an_input_is_wider(matmul_calls, given, used):
-    inputs = leaves(random_mixture(5, 3, 4, 6, dtype=getattr(torch, given)))
-    with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
-        loss_of("chunked", "sum", inputs, random_targets(5, 6)).backward()
-        with torch.no_grad():
-            mixture_log_probs(Mixture(*inputs))
-    assert matmul_calls and all(dtypes == {getattr(torch, used)} for _, dtypes in matmul_calls)
-
-
 @pytest.mark.cpu_only("sizes of chunks")
 @pytest.mark.parametrize("kind", ["sum", "smoothed", "log_probs"])
 @pytest.mark.parametrize("ignored, tokens", [([], [3, 3, 2]), ([0, 1, 5], [3, 2])])
-def test_a_product_holds_one_chunk(monkeypatch, matmul_calls, kind, ignored, tokens):
+def test_a_product_holds_one_chunk(monkeypatch, kind, ignored, tokens):
     monkeypatch.setattr(mixture_chunks, "CPU_CHUNK_BYTES", [chunk_bytes(3, 2, 6)] * 2)
-    mixture = random_mixture(8, 2, 4, 6)
+    rows, real, mixture = [], matmul.matmul, random_mixture(8, 2, 4, 6)
+    for name in ("chunked_loss", "mixture_log_probs"):
+        recorded = lambda left, *rest: rows.append(len(left)) or real(left, *rest)  # noqa: E731
+        monkeypatch.setattr(f"fairseq_doc.ops.{name}.matmul", recorded)
     if kind == "log_probs":
         mixture_log_probs(Mixture(*mixture))
         tokens = [3, 3, 2]
     else:
         loss_of("chunked", kind, mixture, random_targets(8, 6, ignored=ignored))
-    assert [rows for rows, _ in matmul_calls] == [2 * n for n in tokens]
+    assert rows == [2 * n for n in tokens]

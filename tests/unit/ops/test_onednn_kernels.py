@@ -1,12 +1,11 @@
 """No matrix product reaches oneDNN's reference kernel, which takes a thousand times as long.
 
-oneDNN chooses its kernel by the operands' shapes and strides, and names it in its verbose log. The
-log is read over every operation, forward and backward, with each backend. The kernel of its LSTM
-for training is called ``ref`` too, but multiplies by a fast product; torch chooses it, and it is
-not counted here.
+oneDNN chooses its kernel by the operands' shapes and strides, and names it in its verbose log. (The
+kernel of its LSTM, called ``ref`` too, multiplies by a fast product and is not counted.)
 """
 
 import contextlib
+import itertools
 import re
 
 import pytest
@@ -66,12 +65,10 @@ def kernels(request, monkeypatch, capfd):
 def test_products_of_any_strides(kernels, size):
     m, k, n = size
     with kernels:
-        for left_form in STRIDES.values():
-            for right_form in STRIDES.values():
-                left, right = left_form(numbers(m, k)), right_form(numbers(n, k))
-                matmul.matmul(left, right)
-                matmul.matmul(left, right, numbers(n))
-                matmul.add_matmul_(numbers(m, n), left, right)
+        for left_form, right_form in itertools.product(STRIDES.values(), repeat=2):
+            left, right = left_form(numbers(m, k)), right_form(numbers(n, k))
+            matmul.matmul(left, right, numbers(n))
+            matmul.add_matmul_(numbers(m, n), left, right)
 
 
 def train_and_evaluate(model, target, *inputs):

@@ -10,7 +10,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.optim.averaged_adam import AdamWithAverage, AveragedAdam, AveragedAdamConfig
+from fairseq_doc.optim.averaged_weights import AdamWithAverage, AveragedAdam, AveragedAdamConfig
 from fairseq_doc.optim.nt_asgd import AveragedSGD
 from fairseq_doc.optim.plateau import PlateauSchedule
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask

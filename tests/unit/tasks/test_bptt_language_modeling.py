@@ -92,17 +92,11 @@ def trained():
         ({"updates_per_epoch": 0}, "updates_per_epoch must be at least 1; got 0"),
         (
             {"updates_per_epoch": 5, "update_freq": [1, 2]},
-            "--updates-per-epoch needs a single --update-freq, .* got 1,2",
+            "needs a single --update-freq, .* got 1,2",
         ),
-        (
-            {"updates_per_epoch": 5, "partial_shuffle": True},
-            "no --partial-shuffle",
-        ),
+        ({"updates_per_epoch": 5, "partial_shuffle": True}, "no --partial-shuffle"),
         ({"context_window": 5}, "--context-window 0, .*; got 5"),
-        (
-            {"valid_subset": "valid,train"},
-            "--train-subset; got valid,train",
-        ),
+        ({"valid_subset": "valid,train"}, "--train-subset; got valid,train"),
         ({"data": "/nowhere"}, "cannot read /nowhere/dict.txt"),
     ],
 )
@@ -134,9 +128,10 @@ def test_an_architecture_that_carries_no_state_is_refused(monkeypatch):
     model = small_model()
     monkeypatch.setattr(FairseqTask, "build_model", lambda self, cfg, from_checkpoint: model)
     assert task().build_model(SimpleNamespace(_name="lstm_doc_lm")) is model
-    monkeypatch.setattr(FairseqTask, "build_model", lambda *args: torch.nn.Linear(2, 2))
-    other = SimpleNamespace(_name="transformer_lm")
-    assert_refused("such as lstm_doc_lm; got transformer_lm", task().build_model, other)
+    model = torch.nn.Linear(2, 2)
+    assert_refused(
+        "got transformer_lm", task().build_model, SimpleNamespace(_name="transformer_lm")
+    )
 
 
 @given(
@@ -235,17 +230,6 @@ def test_a_window_that_does_not_fit_into_memory(trained, monkeypatch, workers):
     assert_close(taken, [20.0 * sum(lengths) / len(lengths) / 7])
 
 
-def test_the_rate_follows_the_draw_of_the_cut_last_window_too(trained):
-    last = trained.windows[-1]
-    assert last["target"].size(1) < last["drawn_length"]
-    trained.update(trained.windows[0])
-    before = [p.detach().clone() for p in trained.model.parameters()]
-    trained.update(last)
-    rate = 0.5 * last["drawn_length"] / 7
-    for p, x in zip(trained.model.parameters(), before, strict=True):
-        assert_close(p.detach(), x - rate * p.grad)
-
-
 def test_training_steps_start_from_the_raw_weights_and_validation_shows_the_average(trained):
     weight = trained.model.decoder.embedding
     trained.optimizer.optimizer.start_averaging()
@@ -277,12 +261,9 @@ def resumed(state, data=None, columns=2, **changes):
 
 def test_in_mid_epoch_the_carried_state_is_saved_and_taken_up(trained):
     trained.update(trained.windows[0])
-    state = state_of(trained.task)
+    state, carried = state_of(trained.task), trained.model.decoder.carried_state()
     assert state["epoch_loss"] is None
-    assert_close(state["carried"], trained.model.decoder.carried_state(), rtol=0, atol=0)
-
-    other = resumed(state)
-    assert_close(other._model.decoder.carried_state(), state["carried"], rtol=0, atol=0)
+    assert_close(resumed(state)._model.decoder.carried_state(), carried, rtol=0, atol=0)
 
 
 def test_endless_columns_go_on_at_an_epochs_end():
@@ -375,5 +356,4 @@ def test_the_time_left_is_that_of_the_epochs_left(trained, monkeypatch, caplog):
 def test_a_resume_in_mid_epoch_with_other_windows_is_refused(trained, changes, n, columns, problem):
     trained.update(trained.windows[0])
     state = state_of(trained.task)
-    problem = f"within an epoch: .*{problem}"
-    assert_refused(problem, resumed, state, stream(n), columns, **changes)
+    assert_refused(f"within an epoch: .*{problem}", resumed, state, stream(n), columns, **changes)
