@@ -29,11 +29,11 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import fairseq_doc
+from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.fairseq_patches.checkpoint_reading import is_safe_archive
 from fairseq_doc.files import table_lines
 from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
-from fairseq_doc.optim.nt_asgd import TASK
 
 ADVICE = "torch.save(model.state_dict(), FILE), where the model's own code is (docs/import.md)"
 END_MARKS = ("</s>", "<eos>", "xxbos")  # of fairseq, awd-lstm-lm, fastai

@@ -3,8 +3,7 @@
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size of all workers
 (tokens, or sentences with ``--sentence-avg``). So every penalty, which is a mean, is multiplied by
-this worker's sample size; lambda_beta beta is multiplied by its tokens, so that lambda always has
-the same strength per token.
+this worker's sample size; lambda_beta beta by its tokens, for the same strength per token.
 """
 
 import logging
@@ -33,8 +32,8 @@ USUAL_NORM = 2.0  # default of --weight-norm-target
 
 
 def _over_workers(x: torch.Tensor) -> torch.Tensor:
-    """The sum of a tensor over all workers, available on each. The losses of all workers depend on
-    every summand, so the gradient of a summand is the sum of all workers' gradients."""
+    """The sum of a tensor over all workers. All workers' losses depend on every summand, so the
+    gradient of a summand is the sum of all workers' gradients."""
     if not torch.distributed.is_initialized():
         return x
     return all_reduce(x, group=distributed_utils.get_data_parallel_group())
@@ -161,10 +160,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         ``FairseqDocError`` in evaluation if the NLL is not finite."""
         target = sample["target"]
         if target is None:
-            raise FairseqDocError(
-                "a split has no target: expected .bin and .idx files of both languages; prepare the "
-                "data again"
-            )
+            raise FairseqDocError("a split has no target: prepare the data of both languages again")
         net_output = model(**sample["net_input"])
         loss, nll = self._cross_entropy(model, net_output, target)
         ntokens, nsentences = sample["ntokens"], target.size(0)
@@ -209,8 +205,8 @@ class DocCrossEntropyCriterion(FairseqCriterion):
             penalties = {"ar": (cfg.ar_alpha, ar), "tar": (cfg.tar_beta, tar)}
         elif cfg.ar_alpha or cfg.tar_beta:
             raise FairseqDocError(
-                "--ar-alpha and --tar-beta apply only to the last layer of a language model: "
-                f"expected 0 with this model; got {cfg.ar_alpha} and {cfg.tar_beta}"
+                "--ar-alpha and --tar-beta apply only to language models; got "
+                f"{cfg.ar_alpha} and {cfg.tar_beta}"
             )
         if cfg.l2 and model.training:
             penalties["l2"] = cfg.l2, half_square_norm(model)
@@ -253,6 +249,6 @@ def _check(cfg):
         raise FairseqDocError("--weight-norm-target needs --weight-norm")
     if cfg.find_unused_parameters and torch.distributed.is_initialized():
         raise FairseqDocError(
-            "--find-unused-parameters cannot be given: it would treat the parameters of the output "
-            "layer as unused, since only the loss reads them; leave it out"
+            "--find-unused-parameters cannot be given: the output layer, which only the loss reads, "
+            "would count as unused"
         )

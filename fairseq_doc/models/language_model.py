@@ -70,8 +70,7 @@ def embedding_and_output_matrix(
 
 class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     """Embedding (V, D_0), layers with the methods of :class:`AWDLSTM`, and mixture. The decoder
-    itself carries the state (one for training and one for evaluation), since ``fairseq-eval-lm``
-    only calls the model."""
+    carries the states of training and of evaluation, since ``fairseq-eval-lm`` only calls it."""
 
     def __init__(
         self, dictionary: Dictionary, embedding: nn.Parameter, lstm: Any, output: MixtureOutput
@@ -120,11 +119,8 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
             self._keep(window, before, after)
         by_stream = [h.transpose(0, 1) for h in [x] + outputs]  # each (B, T, D_n)
         mixture_params, log_weights = self.output(by_stream)
-        return mixture_params, {
-            "log_weights": log_weights,
-            "dropped": outputs[-1],
-            "undropped": undropped,
-        }
+        last = {"dropped": outputs[-1], "undropped": undropped}
+        return mixture_params, {"log_weights": log_weights, **last}
 
     def _state_before(self, window: int | None, x: Tensor) -> States:
         batch = x.size(1)
@@ -170,17 +166,15 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         zeros = self.lstm.zero_state(len(state), state)
         widths = [part.size(2) for layer in zeros for part in layer]
         parts = iter(state.split(widths, dim=1))
-        self._training_states = {
-            0: [tuple(next(parts).unsqueeze(0).contiguous() for _ in layer) for layer in zeros]
-        }
+        layers = [tuple(next(parts).unsqueeze(0).contiguous() for _ in layer) for layer in zeros]
+        self._training_states = {0: layers}
 
     def reorder_evaluation_state(self, rows: Tensor) -> None:
         """Continue the streams given by ``rows`` (B',) of the last window; rows may repeat."""
-        states = self.evaluation_states
-        newest = max(states)
-        states[newest] = [
-            tuple(part.index_select(1, rows) for part in layer) for layer in states[newest]
-        ]  # each (1, B', D_n)
+        newest = max(self.evaluation_states)
+        layers = self.evaluation_states[newest]
+        layers = [tuple(part.index_select(1, rows) for part in layer) for layer in layers]
+        self.evaluation_states[newest] = layers  # each part (1, B', D_n)
 
 
 class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):

@@ -61,16 +61,11 @@ class LuongEncoder(FairseqEncoder):
     def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> dict[str, Any]:
         """Words (B, S), padded on either side -> ``memory`` (B, S, D); ``padding_mask`` (B, S),
         true at padding; ``hidden``, ``cell`` (N, B, D); ``rows``: the sentence of each row."""
-        padding_mask = src_tokens.eq(self.dictionary.pad())
+        padding_mask, rows = src_tokens.eq(self.dictionary.pad()), list(range(len(src_tokens)))
         x = embedded_dropout(self.embedding, src_tokens.t(), self.source_dropout, self.training)
         memory, hidden, cell = self.lstm(x, padding_mask)
-        return {
-            "memory": memory,
-            "padding_mask": padding_mask,
-            "hidden": hidden,
-            "cell": cell,
-            "rows": list(range(len(src_tokens))),
-        }
+        state = {"hidden": hidden, "cell": cell}
+        return {"memory": memory, "padding_mask": padding_mask, "rows": rows, **state}
 
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Reorder only ``rows``, since all hypotheses of a sentence share its memory."""
@@ -119,8 +114,8 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Target words shifted by one (R, T) -> the mixture's parameters (R, T, J d + J + 1), see
         :class:`MixtureOutput`; ``log_weights`` (R, T, J); ``attn``, [(R, T, S)], zero at padding.
-        With an ``incremental_state``, which holds the decoder's state, only the last token is read,
-        T is 1, and a score that is not finite raises ``FairseqDocError``."""
+        With an ``incremental_state`` only the last token is read, T is 1, and a score that is not
+        finite raises ``FairseqDocError``."""
         tokens, words_first = prev_output_tokens, None
         if incremental_state is not None:
             tokens = tokens[:, -1:]

@@ -94,8 +94,7 @@ class MelisDecoder(RecurrentDecoder):
         return dropout(rows, self.input_dropout, self.dropping)
 
     def _state_before(self, window: int | None, x: Tensor) -> States:
-        """The carried state, in which a training stream is reset with probability
-        ``--state-reset``."""
+        """The carried state; ``--state-reset`` is the probability of a training stream's reset."""
         state = super()._state_before(window, x)
         if not window or not self.training or self.reset_rate == 0:
             return state

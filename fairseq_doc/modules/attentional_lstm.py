@@ -216,10 +216,10 @@ class AttentionalLSTM(nn.Module):
     def _run_layer_by_layer(self, embedded, constants, state, masks):
         layer: Any  # mypy does not know the type of a ModuleList's elements
         x, outputs, final_states = embedded, [], []
-        first_states = zip(state.hidden.split(1), state.cell.split(1), strict=True)
-        for layer, first_state, mask in zip(self.layers, first_states, [*masks, None], strict=True):
-            hidden, cell = (part.contiguous() for part in first_state)
-            x, final_state = run_lstm(layer, x, (hidden, cell), self.precision)
+        states = state.hidden.split(1), state.cell.split(1)
+        for layer, hidden, cell, mask in zip(self.layers, *states, [*masks, None], strict=True):
+            first_state = hidden.contiguous(), cell.contiguous()
+            x, final_state = run_lstm(layer, x, first_state, self.precision)
             final_states.append(final_state)
             x = x if mask is None else x * mask
             outputs.append(x)

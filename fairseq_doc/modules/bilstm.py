@@ -17,10 +17,9 @@ GATE_CLOSER = -1e4
 class BidirectionalLSTM(nn.Module):
     """N forward and N backward LSTM layers; the memory is the sum of their top outputs.
 
-    Each direction reads the padding first, wherever it was, and then the words in its own order. To
-    keep the state at zero during the padding, the input gates are closed there: the input has an
-    additional column, 1 at padding, whose constant weights close the gates. So all sentences run in
-    one dense batch with the same results as each sentence alone."""
+    Each direction reads the padding first, wherever it was, and then the words in its own order. An
+    additional column of the input, 1 at padding, has constant weights that close the input gates and
+    so keep the state at zero: a dense batch gives the results of each sentence alone."""
 
     def __init__(
         self,
@@ -58,10 +57,8 @@ class BidirectionalLSTM(nn.Module):
         for n, layers in enumerate(zip(*self.stacks, strict=True)):
             if n > 0:
                 inputs = self._next_inputs(inputs, reversal)
-            results = [
-                _run_layer(layer, layer_input, at_padding, self.precision)
-                for layer, layer_input in zip(layers, inputs, strict=True)
-            ]
+            pairs = zip(layers, inputs, strict=True)
+            results = [_run_layer(*pair, at_padding, self.precision) for pair in pairs]
             inputs = [output for output, _ in results]
             hidden.append(sum(h[0] for _, (h, _) in results))
             cell.append(sum(c[0] for _, (_, c) in results))

@@ -89,8 +89,8 @@ class ChunkedLoss:
     """The loss, and the wanted gradients, chunk by chunk."""
 
     def __init__(self, inputs: LossInputs) -> None:
-        mixture, target, settings, self.wanted, self.draw, token_scale = inputs
-        self.settings = settings
+        mixture, target, self.settings, self.wanted, self.draw, scale = inputs
+        settings = self.settings
         self.dtype, self.sum_dtype = settings.dtype, sum_dtype(settings.dtype)
         self.chunk = chunk_size(mixture, self.dtype, settings.chunk_bytes, settings.sampling > 0)
         n, self.n_components, self.width = mixture.components.shape
@@ -104,9 +104,7 @@ class ChunkedLoss:
             self.weight, self.bias = with_column(self.weight, self.bias), None
         self.label_of_word, self.label_of_target = settings.labels(len(self.weight))  # u and a
         self.by_exp = can_exp(self.weight) and not settings.smoothing
-        self.token_scale = None
-        if token_scale is not None:
-            self.token_scale = token_scale.to(self.sum_dtype).unsqueeze(1)
+        self.token_scale = None if scale is None else scale.to(self.sum_dtype).unsqueeze(1)
         self.memory: Tensor | None = None
         self.kept: KeptRows | None = None
         self._take_targets(target)
@@ -114,10 +112,9 @@ class ChunkedLoss:
 
     def _take_targets(self, target: Tensor) -> None:
         """Split the tokens that are not ignored into chunks."""
-        self.target, n = target, len(target)
+        self.target, starts = target, range(0, len(target), self.chunk)
         self.ignored: Tensor | None = None
-        self.chunks: list[Tokens]
-        self.chunks = [slice(start, start + self.chunk) for start in range(0, n, self.chunk)]
+        self.chunks: list[Tokens] = [slice(start, start + self.chunk) for start in starts]
         self.new = self.weight.new_empty  # memory with a row per token
         counted = target.ne(self.settings.ignore_index)
         if not is_on_cpu(target):  # ignored tokens take part, with zeros
@@ -214,12 +211,13 @@ class ChunkedLoss:
         else:
             self._keep_rows(chunk, self.draw, scale)
 
-    def _add_chunk(self, chunk: _Chunk, of_component: Tensor) -> None:
-        factor = of_component.view(-1, 1) / chunk.sums
-        factor = F.pad(factor, (0, 0, 0, len(chunk.rows) - len(factor)))
-        d_k = self._multiply(chunk.rows, chunk.components, factor)
+    def _add_chunk(self, chunk: _Chunk, factor: Tensor) -> None:
+        """Add the chunk's rows with factors (c, J) to the gradients."""
+        of_rows = factor.view(-1, 1) / chunk.sums
+        of_rows = F.pad(of_rows, (0, 0, 0, len(chunk.rows) - len(of_rows)))
+        d_k = self._multiply(chunk.rows, chunk.components, of_rows)
         if self.d_components is not None:
-            d_k = d_k[: of_component.numel()].view(*of_component.shape, self.width)
+            d_k = d_k[: factor.numel()].view(*factor.shape, self.width)
             self.d_components[chunk.tokens] = d_k
 
     def _keep_rows(self, chunk: _Chunk, draw: Tensor, scale: Tensor | float) -> None:

@@ -11,10 +11,8 @@ With a threshold tau > 0 and u_j uniform in (0, 1], the factor r_j is replaced b
     var f_j = r_j (tau - r_j)   where r_j < tau,   else 0
 
 so these gradients are unbiased for every tau, unlike those of a filter that drops small gradients,
-as in cut-cross-entropy. The loss and the gradient -r_j of log pi_j stay exact.
-
-u is drawn at once for all tokens and components, so it does not depend on the chunks. It comes from
-torch's global generator, which fairseq seeds again for every update.
+as in cut-cross-entropy. The loss and the gradient -r_j of log pi_j stay exact. u is drawn at once
+for all tokens and components, so it does not depend on the chunks.
 """
 
 import functools

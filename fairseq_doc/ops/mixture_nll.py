@@ -25,9 +25,8 @@ g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
     dL/d log pi_j = -g_j
     dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
 
-Sampled gradients replace the factor r_j (:mod:`fairseq_doc.ops.gradient_sampling`).
-With products of 16 bits, everything between them and the sums over chunks have 32: a block of
-logits is widened, its e is computed, and e is rounded once.
+Sampled gradients replace the factor r_j (:mod:`fairseq_doc.ops.gradient_sampling`). With products
+of 16 bits, everything between them has 32, e is rounded once, and sums over chunks have 32.
 """
 
 import torch
@@ -53,9 +52,8 @@ def _losses(inputs: LossInputs) -> Losses:
 
 class _MixtureNLL(torch.autograd.Function):
     """The loss and, without a gradient, the NLL. If ``settings.summed``, the forward pass computes
-    the gradients and the backward pass scales them. Otherwise only the backward pass knows the
-    factor of each token, and runs over the chunks again; the second output is then None, and labels
-    are not smoothed."""
+    the gradients and the backward pass scales them. Otherwise only the backward pass knows each
+    token's factor, and runs over the chunks again; the second output is then None."""
 
     @staticmethod
     def forward(ctx, components, log_weights, weight, bias, target, settings, wanted):
@@ -132,8 +130,8 @@ def fused_smoothed_mixture_nll(
     chunk_bytes: int | None = None,
     precision: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """The cross entropy against smoothed labels and the NLL, in chunks; arguments as in
-    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll` and :func:`fused_mixture_nll`."""
+    """:func:`fairseq_doc.ops.reference.smoothed_mixture_nll` in chunks; see
+    :func:`fused_mixture_nll`."""
     mixture.check(target)
     dtype = mixture_matmul_dtype(mixture, precision)
     settings = LossSettings(ignore_index, dtype, chunk_bytes, smoothing=smoothing)

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from fairseq_doc.ops.cell import Memory, through_sigmoid
-from fairseq_doc.ops.gated_cell import LSTMCell, lstm_cell
+from fairseq_doc.ops.gated_cell import LSTMCell
 from fairseq_doc.ops.matmul import (
     LEAST_LINEAR,
     LEAST_STEPS,
@@ -49,37 +49,6 @@ class Round(NamedTuple):
 
     matrices: tuple[Tensor, ...]  # the matrix (to, from), or its factors (to, k) and (k, from)
     bias: Tensor  # (to,)
-
-
-def mogrifier_reference(
-    inputs: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    input_weight: Tensor,
-    state_weight: Tensor,
-    bias: Tensor,
-    rounds: Sequence[Round],
-    kind: str = "untied",
-    state_mask: Tensor | None = None,
-    recurrent_mask: Tensor | None = None,
-) -> RecurrenceResult:
-    """The plain form, a loop for autograd; see :func:`mogrifier`."""
-    outputs = []
-    for x in inputs:
-        h = hidden if state_mask is None else hidden * state_mask
-        for number, (matrices, gate_bias) in enumerate(rounds):
-            product = x if number % 2 else h
-            for matrix in reversed(matrices):
-                product = product @ matrix.t()
-            gate = 2 * torch.sigmoid(product + gate_bias)
-            if number % 2:
-                h = gate * h
-            else:
-                x = gate * x
-        z = x @ input_weight.t() + h @ state_weight.t() + bias
-        hidden, cell = lstm_cell(z, cell, kind, recurrent_mask)
-        outputs.append(hidden)
-    return RecurrenceResult(torch.stack(outputs), cell)
 
 
 class _RoundSteps:
@@ -162,7 +131,7 @@ class _Mogrifier(torch.autograd.Function):
                 results = new(results.shape)
             rounds.append(_RoundSteps(of_round, results, zeros[side]))
         weights, operands = [input_weight, state_weight], list(read)
-        if time >= LEAST_STEPS:  # the joint copy of the weights pays only for enough steps
+        if time >= LEAST_STEPS:  # a joint copy of the weights pays
             weights, operands = [torch.cat(weights, dim=1)], [both]
         products = [StepMatmul(weight, rows, dtype, time) for weight in weights]
         operands_by_step = list(zip(*(x.unbind(0) for x in operands), strict=True))

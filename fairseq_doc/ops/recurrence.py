@@ -43,26 +43,6 @@ class RecurrenceResult(NamedTuple):
         return (hidden,) if self.cell is None else (hidden, self.cell.unsqueeze(0))
 
 
-def recurrence_reference(
-    cell: Cell,
-    inputs: Tensor,
-    hidden: Tensor,
-    cell_state: Tensor | None,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor] = (),
-    state_mask: Tensor | None = None,
-    recurrent_mask: Tensor | None = None,
-) -> RecurrenceResult:
-    """The plain form, a loop for autograd; see :func:`recurrence`."""
-    outputs, state = [], (hidden, cell_state)
-    for u in inputs:
-        for weight, added in zip(weights, [u, *biases], strict=True):
-            read = state[0] if state_mask is None else state[0] * state_mask
-            state = cell.plain_step(added, read @ weight.t(), state, recurrent_mask)
-        outputs.append(state[0])
-    return RecurrenceResult(torch.stack(outputs), state[1])
-
-
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, cell, dtype, masks, inputs, hidden, cell_state, *matrices):

@@ -12,7 +12,7 @@ vocabulary, R rows and v words of a tile.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,16 +38,16 @@ class TiledLoss:
     """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, in tiles, without smoothed labels."""
 
     def __init__(self, inputs: LossInputs) -> None:
-        mixture, target, settings, self.wanted, self.draw, token_scale = inputs
+        mixture, target, settings, self.wanted, self.draw, scale = inputs
         components, log_weights, self.weight, self.bias = mixture
         self.shape, self.settings = components.shape, settings  # (N, J, d)
         self.dtype, self.sum_dtype = settings.dtype, sum_dtype(settings.dtype)
         self.tokens = target.ne(settings.ignore_index).nonzero().squeeze(1)  # (n,)
         self.log_weights = log_weights[self.tokens].to(self.sum_dtype)
         self.row_target = target[self.tokens].repeat_interleave(self.shape[1])
-        self.scale: Tensor | float = 1.0
-        if token_scale is not None:
-            self.scale = token_scale[self.tokens].to(self.sum_dtype).unsqueeze(1)
+        self.scale: Any = 1.0
+        if scale is not None:
+            self.scale = scale[self.tokens].to(self.sum_dtype).unsqueeze(1)
         self.k = components[self.tokens].flatten(0, 1).to(self.dtype)  # (n J, d), or (n J, D)
         self.widened = self.bias is not None and self.dtype != self.sum_dtype
         if self.widened:
@@ -70,17 +70,16 @@ class TiledLoss:
             return nll, nll.new_zeros(()), (None,) * 4
         posterior = (joint + of_tokens.unsqueeze(1)).exp()  # (n, J)
         posterior.masked_fill_(posterior < NEGLIGIBLE[self.sum_dtype], 0)
-        factor = posterior
-        if self.draw is not None:
-            tau = self.settings.sampling
-            factor = posterior.clamp(min=tau) * (self.draw[self.tokens] * tau < posterior)
         d_log_weights = None
         if self.wanted.log_weights:
             d_log_weights = nll.new_zeros(self.shape[:2])
             d_log_weights[self.tokens] = -posterior * self.scale
-        factor = (factor * self.scale).view(-1)
-        d_k, d_weight, d_bias = self._gradients(factor, sums, logits)
-        return nll, nll.new_zeros(()), (d_k, d_log_weights, d_weight, d_bias)
+        factor = posterior
+        if self.draw is not None:
+            tau = self.settings.sampling
+            factor = posterior.clamp(min=tau) * (self.draw[self.tokens] * tau < posterior)
+        d_k, *others = self._gradients((factor * self.scale).view(-1), sums, logits)
+        return nll, nll.new_zeros(()), (d_k, d_log_weights, *others)
 
     def _sums(self) -> tuple[Tensor, Tensor]:
         """Z and the target's logit of each row, (n J,)."""
@@ -103,8 +102,6 @@ class TiledLoss:
         d_weight = new(len(self.weight), d) if self.wanted.weight else None
         d_bias = new(len(self.weight)) if self.wanted.bias else None
         kept = factor.nonzero().squeeze(1)
-        if d_k is None and d_weight is None and d_bias is None:
-            kept = kept[:0]
         entry, divisor = at_target(target_logits, sums, self.dtype)
         factor = factor / divisor
         for rows in kept.split(TILE_ROWS):

@@ -22,10 +22,24 @@ from fairseq.optim.adam import Adam, FairseqAdam
 from fairseq.optim.fairseq_optimizer import FairseqOptimizer
 from omegaconf import II
 
+from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.options import check_needs, option
 
 ADAM = "averaged_adam"
 FLOAT32 = "float32 weights: use --amp or no half precision instead of --fp16 or --bf16"
+
+
+def needs_of_losses(cfg: Any) -> dict[str, bool]:
+    """What a schedule that follows validation losses needs, for :func:`check_needs`."""
+    return {
+        f"--task {TASK}, which validates and saves averages; got {cfg.task_name}": (
+            cfg.task_name == TASK
+        ),
+        f"a single --lr; got {','.join(map(str, cfg.lr))}": len(cfg.lr) == 1,
+        "a loss as --best-checkpoint-metric, without --maximize-best-checkpoint-metric": (
+            not cfg.maximize_best_checkpoint_metric
+        ),
+    }
 
 
 class FoundByModel:

@@ -20,10 +20,14 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
-from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import copy_file
-from fairseq_doc.optim.averaged_weights import FLOAT32, AveragedWeights, FoundByModel
+from fairseq_doc.optim.averaged_weights import (
+    FLOAT32,
+    AveragedWeights,
+    FoundByModel,
+    needs_of_losses,
+)
 from fairseq_doc.optim.training_stages import TrainingStages
 from fairseq_doc.options import check_needs, check_ranges, option
 
@@ -221,15 +225,8 @@ def check_settings(cfg: Any) -> None:
         f"--lr-scheduler {NAME}, which passes it the losses; got {cfg.lr_scheduler_name}": (
             cfg.lr_scheduler_name == NAME
         ),
-        f"--task {TASK}, which validates and saves the averages; got {cfg.task_name}": (
-            cfg.task_name == TASK
-        ),
         FLOAT32: not (cfg.fp16 or cfg.bf16),
-        "a loss as --best-checkpoint-metric, without --maximize-best-checkpoint-metric": (
-            not cfg.maximize_best_checkpoint_metric
-        ),
-        "a single --lr, which stays constant (for a schedule use --optimizer sgd); got "
-        f"{','.join(map(str, cfg.lr))}": len(cfg.lr) == 1,
+        **needs_of_losses(cfg),
     }
     check_needs(f"--optimizer {NAME}", needs)
     if cfg.disable_validation:

@@ -1,9 +1,8 @@
 """``--lr-scheduler plateau`` (Melis et al., 2018): validation losses decide when to lower the rate,
 start averaging and stop.
 
-A check is the validation at the end of an epoch, which is every K updates with
-``--updates-per-epoch K``. The task passes the loss on before fairseq saves, so that a checkpoint
-includes it; fairseq's own schedulers receive it later and lose it on a resume.
+A check is the validation at the end of an epoch (every K updates with ``--updates-per-epoch K``).
+The task passes the loss on before fairseq saves, so that a checkpoint includes it.
 """
 
 import logging
@@ -15,8 +14,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
-from fairseq_doc.data.bptt_stream import TASK
-from fairseq_doc.optim.averaged_weights import ADAM, FoundByModel
+from fairseq_doc.optim.averaged_weights import ADAM, FoundByModel, needs_of_losses
 from fairseq_doc.options import check_needs, check_ranges, option
 
 logger = logging.getLogger(__name__)
@@ -72,7 +70,7 @@ class PlateauScheduleConfig(FairseqDataclass):
 
 def limits_of(cfg: Any) -> list[float]:
     """``--stop-above``: the limits before the first drop, after it, and so on; the last one holds
-    for all later checks. The check at which the rate drops counts as before the drop."""
+    for all later checks. The check of a drop counts as before it."""
     return [float(part) for part in cfg.stop_above.split(",") if cfg.stop_above]
 
 
@@ -168,8 +166,7 @@ def check_settings(cfg: Any) -> None:
     except ValueError:
         finite = False
     needs = {
-        f"--task {TASK}, which passes the validation loss": cfg.task_name == TASK,
-        "one --lr": len(cfg.lr) == 1,
+        **needs_of_losses(cfg),
         "--lr-shrink between 0 and 1": 0 < cfg.lr_shrink < 1,
         "validation at the end of every epoch": (
             not cfg.disable_validation and cfg.validate_interval == 1
@@ -177,7 +174,6 @@ def check_settings(cfg: Any) -> None:
         "no --validate-interval-updates (--updates-per-epoch sets the interval)": (
             not cfg.validate_interval_updates
         ),
-        "a loss as --best-checkpoint-metric": not cfg.maximize_best_checkpoint_metric,
         f"finite numbers as --stop-above, such as 6.35,6.06; got {cfg.stop_above!r}": finite,
         "--max-checks with --stop-above, the limit of the loss at that check": (
             cfg.max_checks or not cfg.stop_above

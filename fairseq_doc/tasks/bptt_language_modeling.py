@@ -224,9 +224,9 @@ class BpttLanguageModelingTask(FairseqTask):
             schedule.observe(self._valid_loss)
 
     def get_checkpoint_dict(self):
-        """fairseq calls this before it saves model and optimizer, so here the averages are put into
-        the model. The state has the validation loss, which the scheduler receives only later, and
-        the carried state if the next window needs it."""
+        """fairseq calls this before it saves, so here the averages are put into the model. The state
+        has the validation loss, which the scheduler receives only later, and the carried state if
+        the next window needs it."""
         _show(self._model, average=True)
         epoch_ended = self._windows_done == self._end_of_epoch
         resets = epoch_ended and self.cfg.updates_per_epoch is None
@@ -251,8 +251,7 @@ class BpttLanguageModelingTask(FairseqTask):
                 raise FairseqDocError(
                     f"the checkpoint was saved within an epoch: expected {saved}, got {given}; "
                     "resume with the same data and options, or start again at epoch 1 with these "
-                    "weights by --reset-dataloader (and --reset-lr-scheduler to forget earlier "
-                    "validations)"
+                    "weights by --reset-dataloader"
                 )
             share = layout["columns"] // distributed_utils.get_data_parallel_world_size()
             mine = slice(self._first_column, self._first_column + share)

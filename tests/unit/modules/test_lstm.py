@@ -6,10 +6,11 @@ from fairseq_doc.modules import lstm
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.lstm import MogrifierGate, _in_one_buffer, run_lstm
 from fairseq_doc.ops import matmul
-from fairseq_doc.ops.mogrifier import Round, mogrifier_reference
+from fairseq_doc.ops.mogrifier import Round
 
 from ..conftest import assert_close, gradients
 from ..device import on_device
+from ..ops.conftest import mogrifier_reference
 
 T, B = 5, 3
 

@@ -8,12 +8,11 @@ import torch
 from fairseq_doc.modules import recurrent_stack
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS, LSTMCell
-from fairseq_doc.ops.mogrifier import mogrifier_reference
-from fairseq_doc.ops.recurrence import CELLS, recurrence_reference
+from fairseq_doc.ops.recurrence import CELLS
 
 from ..conftest import assert_close
 from ..device import on_device
-from ..ops.conftest import EVERY_CELL
+from ..ops.conftest import EVERY_CELL, mogrifier_reference, recurrence_reference
 
 T, B, E, D = 5, 3, 4, 6
 CAPPED = CELLS["lstm"]("capped")

@@ -1,4 +1,4 @@
-"""What the tests of the recurrences share."""
+"""What the tests of the recurrences share, their plain forms among it."""
 
 import copy
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fairseq_doc.ops import matmul
-from fairseq_doc.ops.gated_cell import KINDS, GatedCell
-from fairseq_doc.ops.recurrence import CELLS
+from fairseq_doc.ops.gated_cell import KINDS, GatedCell, lstm_cell
+from fairseq_doc.ops.recurrence import CELLS, RecurrenceResult
 
 from ..conftest import assert_close, gradients, relative_errors
 from ..device import DEVICE
@@ -87,3 +87,47 @@ class Case:
         """Each choice of all tensors but one."""
         numbers = range(len(self.tensors))
         return [[n for n in numbers if n != left_out] for left_out in numbers]
+
+
+def recurrence_reference(
+    cell, inputs, hidden, cell_state, weights, biases=(), state_mask=None, recurrent_mask=None
+):
+    """The plain form of :func:`recurrence`, a loop for autograd."""
+    outputs, state = [], (hidden, cell_state)
+    for u in inputs:
+        for weight, added in zip(weights, [u, *biases], strict=True):
+            read = state[0] if state_mask is None else state[0] * state_mask
+            state = cell.plain_step(added, read @ weight.t(), state, recurrent_mask)
+        outputs.append(state[0])
+    return RecurrenceResult(torch.stack(outputs), state[1])
+
+
+def mogrifier_reference(
+    inputs,
+    hidden,
+    cell,
+    input_weight,
+    state_weight,
+    bias,
+    rounds,
+    kind="untied",
+    state_mask=None,
+    recurrent_mask=None,
+):
+    """The plain form of :func:`mogrifier`, likewise."""
+    outputs = []
+    for x in inputs:
+        h = hidden if state_mask is None else hidden * state_mask
+        for number, (matrices, gate_bias) in enumerate(rounds):
+            product = x if number % 2 else h
+            for matrix in reversed(matrices):
+                product = product @ matrix.t()
+            gate = 2 * torch.sigmoid(product + gate_bias)
+            if number % 2:
+                h = gate * h
+            else:
+                x = gate * x
+        z = x @ input_weight.t() + h @ state_weight.t() + bias
+        hidden, cell = lstm_cell(z, cell, kind, recurrent_mask)
+        outputs.append(hidden)
+    return RecurrenceResult(torch.stack(outputs), cell)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from fairseq_doc.ops import matmul, mogrifier
 from fairseq_doc.ops.gated_cell import KINDS
-from fairseq_doc.ops.mogrifier import Round, mogrifier_reference
+from fairseq_doc.ops.mogrifier import Round
 
 from ..conftest import assert_close
 from . import conftest
+from .conftest import mogrifier_reference
 
 own = mogrifier.mogrifier
 

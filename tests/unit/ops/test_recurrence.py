@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fairseq_doc.ops.gated_cell import KINDS
-from fairseq_doc.ops.recurrence import CELLS, recurrence, recurrence_reference
+from fairseq_doc.ops.recurrence import CELLS, recurrence
 
 from ..conftest import assert_close
 from ..device import on_device
 from . import conftest
-from .conftest import each_cell
+from .conftest import each_cell, recurrence_reference
 
 
 class Case(conftest.Case):
