@@ -133,9 +133,8 @@ class DocCrossEntropyConfig(FairseqDataclass):
     )
     gradient_sampling: float = option(
         "threshold for sampled gradients on a CPU, such as 0.05: a component with a smaller "
-        "posterior r takes part in the gradients of the output layer only with probability "
-        "r / threshold, then with the threshold as its factor. The loss stays exact; the gradients "
-        "are unbiased and faster. 0: exact gradients",
+        "posterior r takes part in the output layer's gradients only with probability r / threshold, "
+        "then with the threshold as its factor: unbiased and faster (0: exact gradients)",
         0.0,
         least=0,
     )

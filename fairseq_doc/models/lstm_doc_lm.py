@@ -14,10 +14,10 @@ from fairseq_doc.models.language_model import (
     check_mogrifier,
     embedding_and_output_matrix,
 )
-from fairseq_doc.models.mixture_model import register_presets
+from fairseq_doc.models.mixture_model import mixture_output, register_presets
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import embedded_dropout, locked_dropout
-from fairseq_doc.modules.mixture import MixtureOutput, parse_components
+from fairseq_doc.modules.mixture import parse_components
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.options import check_ranges, option, rate
 
@@ -48,26 +48,17 @@ class LSTMDocDecoder(RecurrentDecoder):
         embedding, output_matrix = embedding_and_output_matrix(
             cfg, len(dictionary), widths[0], lambda matrix: nn.init.uniform_(matrix, -reach, reach)
         )
-        precision = PRECISIONS[str(cfg.matmul_precision)]
         lstm = AWDLSTM(
             widths,
             weight_drop=cfg.weight_dropout,
             hidden_dropout=cfg.hidden_dropout,
             output_dropout=cfg.output_dropout,
-            precision=precision,
+            precision=PRECISIONS[str(cfg.matmul_precision)],
             mogrifier_rounds=cfg.mogrifier_rounds,
             mogrifier_rank=cfg.mogrifier_rank,
         )
-        output = MixtureOutput(
-            widths,
-            components,
-            output_matrix,
-            str(cfg.doc_activation),
-            cfg.component_dropout,
-            project=not cfg.plain_output,
-            precision=precision,
-            weight_bias=cfg.doc_weight_bias,
-        )
+        settings = {"dropout": cfg.component_dropout, "project": not cfg.plain_output}
+        output = mixture_output(cfg, widths, components, output_matrix, **settings)
         super().__init__(dictionary, embedding, lstm, output)
         self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
         # The masks of DropConnect and of word dropout are the same for all streams.

@@ -19,6 +19,7 @@ from fairseq_doc.models.mixture_model import (
     MixtureDecoder,
     MixtureModel,
     component_dim,
+    mixture_output,
     register_presets,
 )
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
@@ -33,7 +34,7 @@ from fairseq_doc.modules.attentional_lstm import (
 from fairseq_doc.modules.bilstm import BidirectionalLSTM
 from fairseq_doc.modules.dropout import dropout, embedded_dropout
 from fairseq_doc.modules.embedding_file import load_embedding_file
-from fairseq_doc.modules.mixture import MixtureOutput, check_finite, parse_components
+from fairseq_doc.modules.mixture import check_finite, parse_components
 from fairseq_doc.ops.matmul import PRECISIONS, is_on_cpu
 from fairseq_doc.options import check_needs, check_ranges, option, rate
 
@@ -98,15 +99,8 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             not cfg.no_input_feeding,
             PRECISIONS[str(cfg.matmul_precision)],
         )
-        self.output = MixtureOutput(
-            [embed_dim] + [width] * (cfg.layers + 1),
-            self.components,
-            output_matrix,
-            str(cfg.doc_activation),
-            project=not cfg.plain_output,
-            precision=PRECISIONS[str(cfg.matmul_precision)],
-            weight_bias=cfg.doc_weight_bias,
-        )
+        widths, project = [embed_dim] + [width] * (cfg.layers + 1), not cfg.plain_output
+        self.output = mixture_output(cfg, widths, self.components, output_matrix, project=project)
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 
     def forward(

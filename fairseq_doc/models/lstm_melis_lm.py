@@ -22,11 +22,11 @@ from fairseq_doc.models.language_model import (
     check_mogrifier,
     embedding_and_output_matrix,
 )
-from fairseq_doc.models.mixture_model import register_presets
+from fairseq_doc.models.mixture_model import mixture_output, register_presets
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import dropout
 from fairseq_doc.modules.lstm import truncated_normal_
-from fairseq_doc.modules.mixture import MixtureOutput, parse_components
+from fairseq_doc.modules.mixture import parse_components
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.matmul import PRECISIONS
@@ -48,7 +48,6 @@ class MelisDecoder(RecurrentDecoder):
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
         width = cfg.hidden_size
         embed_dim = max(1, round(min(cfg.embedding_ratio, 1.0) * width))
-        precision = PRECISIONS[str(cfg.matmul_precision)]
         embedding, output_matrix = embedding_and_output_matrix(
             cfg, len(dictionary), embed_dim, normal_by_width_
         )
@@ -70,19 +69,11 @@ class MelisDecoder(RecurrentDecoder):
             state=cfg.state_dropout,
             recurrent=cfg.recurrent_dropout,
             output=cfg.output_dropout,
-            precision=precision,
+            precision=PRECISIONS[str(cfg.matmul_precision)],
         )
-        output = MixtureOutput(
-            [embed_dim] + [width] * cfg.layers + [output_dim],
-            components,
-            output_matrix,
-            str(cfg.doc_activation),
-            cfg.component_dropout,
-            project=not one_softmax,
-            precision=precision,
-            locked=False,
-            weight_bias=cfg.doc_weight_bias,
-        )
+        widths = [embed_dim] + [width] * cfg.layers + [output_dim]
+        settings = {"dropout": cfg.component_dropout, "project": not one_softmax, "locked": False}
+        output = mixture_output(cfg, widths, components, output_matrix, **settings)
         for layer in output.modules():
             if isinstance(layer, nn.Linear):  # W_j, W_pi
                 normal_by_width_(layer.weight)

@@ -1,12 +1,12 @@
 """Common parts of all models: options, presets, scores, the loss, loading."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any, ClassVar, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import register_model
-from torch import Tensor
+from torch import Tensor, nn
 
 import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
@@ -62,6 +62,15 @@ def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
             f"embedding's width, {default}; got {cfg.component_dim} ({how_to_untie})"
         )
     return cfg.component_dim
+
+
+def mixture_output(
+    cfg: Any, widths: Sequence[int], components: Sequence[int], weight: nn.Parameter, **more: Any
+) -> MixtureOutput:
+    """The mixture with the options of :class:`MixtureConfig`; arguments as its constructor's."""
+    settings = {"activation": str(cfg.doc_activation), "weight_bias": cfg.doc_weight_bias}
+    precision = PRECISIONS[str(cfg.matmul_precision)]
+    return MixtureOutput(widths, components, weight, precision=precision, **settings, **more)
 
 
 def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str, Any]]) -> None:

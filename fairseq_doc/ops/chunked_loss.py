@@ -21,11 +21,7 @@ from fairseq_doc.ops.mixture_chunks import (
     tokens_per_block,
     with_column,
 )
-from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
-
-# Posteriors below this are set to zero: their products would be denormal numbers, on which a CPU is
-# thirty times slower.
-NEGLIGIBLE = {dtype: torch.finfo(dtype).tiny ** 0.5 for dtype in (torch.float32, torch.float64)}
+from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, posterior_and_nll, softmax_
 
 
 @dataclass(frozen=True)
@@ -180,11 +176,7 @@ class ChunkedLoss:
         return _Chunk(tokens, k, row_target, rows, sums, posterior, nll)
 
     def _posterior(self, tokens: Tokens, log_softmax: Tensor) -> tuple[Tensor, Tensor]:
-        """r_j, (c, J), and the NLL, (c,), of log-softmaxes at the targets, (c J, 1)."""
-        joint = self.log_weights[tokens] + log_softmax.view(-1, self.n_components)
-        nll = -joint.logsumexp(1)
-        posterior = (joint + nll.unsqueeze(1)).exp()
-        posterior.masked_fill_(posterior < NEGLIGIBLE[self.sum_dtype], 0)
+        posterior, nll = posterior_and_nll(self.log_weights[tokens], log_softmax)
         if self.ignored is not None:
             posterior.masked_fill_(self.ignored[tokens], 0)
         return posterior, nll

@@ -1,4 +1,5 @@
-"""Softmaxes of rows of logits, in place, block by block; and the log-softmax of each row's target.
+"""Softmaxes of rows of logits, in place, block by block; the log-softmax of each row's target, and
+the posteriors that follow from it.
 
 A softmax finds the largest logit of a row, subtracts it, and divides by the sum: three passes over
 (R, V) numbers that the gradients of the mixture do not need. With E = exp(l) and its sum Z,
@@ -8,7 +9,7 @@ A softmax finds the largest logit of a row, subtracts it, and divides by the sum
 whose factor is applied to vectors of width d. So :func:`exp_` has one pass for exp and one for the
 sum. If the sums show that logits are too large or too small, :func:`softmax_` is used instead.
 
-Axes: R rows, V vocabulary.
+Axes: R rows, V vocabulary, J components.
 """
 
 import math
@@ -24,6 +25,9 @@ from fairseq_doc.ops.mixture_chunks import tokens_per_block
 # nor lost a relevant word, and a posterior divided by it does not vanish.
 LARGEST_SUM = 2.0**60
 LOG2_E = math.log2(math.e)
+# Posteriors below this are set to zero: their products would be denormal numbers, on which a CPU is
+# thirty times slower.
+NEGLIGIBLE = {dtype: torch.finfo(dtype).tiny ** 0.5 for dtype in (torch.float32, torch.float64)}
 
 
 def can_exp(rows: Tensor) -> bool:
@@ -111,3 +115,12 @@ def softmax_(rows: Tensor, row_target: Tensor, minus_one: bool = False) -> Tenso
         if scratch is not None:
             part.copy_(softmax)
     return log_softmax
+
+
+def posterior_and_nll(log_weights: Tensor, log_softmax: Tensor) -> tuple[Tensor, Tensor]:
+    """r_j (c, J) and the NLL (c,) of c tokens, from log pi (c, J) and the log-softmax of the target
+    in each of their rows, (c J, 1)."""
+    joint = log_weights + log_softmax.view_as(log_weights)
+    nll = -joint.logsumexp(1)
+    posterior = (joint + nll.unsqueeze(1)).exp()
+    return posterior.masked_fill_(posterior < NEGLIGIBLE[posterior.dtype], 0), nll

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, Losses, LossInputs
+from fairseq_doc.ops.chunked_loss import Losses, LossInputs
 from fairseq_doc.ops.matmul import matmul, padded_rows
 from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_column
-from fairseq_doc.ops.row_softmax import are_moderate, at_target, exp_sums
+from fairseq_doc.ops.row_softmax import are_moderate, at_target, exp_sums, posterior_and_nll
 
 TILE_ROWS = 1024
 TILE_BYTES = 16 * 2**20  # size of the logits of a tile
@@ -62,14 +62,11 @@ class TiledLoss:
         sums, logits = self._sums()  # (n J,)
         if not are_moderate(sums):
             return None
-        joint = self.log_weights + (logits - sums.log()).view(-1, self.shape[1])
-        of_tokens = -joint.logsumexp(1)
+        posterior, of_tokens = posterior_and_nll(self.log_weights, logits - sums.log())
         nll = of_tokens.new_zeros(self.shape[0])
         nll[self.tokens] = of_tokens
         if not any(self.wanted):
             return nll, nll.new_zeros(()), (None,) * 4
-        posterior = (joint + of_tokens.unsqueeze(1)).exp()  # (n, J)
-        posterior.masked_fill_(posterior < NEGLIGIBLE[self.sum_dtype], 0)
         d_log_weights = None
         if self.wanted.log_weights:
             d_log_weights = nll.new_zeros(self.shape[:2])

@@ -32,7 +32,7 @@ FLOAT32 = "float32 weights: use --amp or no half precision instead of --fp16 or 
 def needs_of_losses(cfg: Any) -> dict[str, bool]:
     """What a schedule that follows validation losses needs, for :func:`check_needs`."""
     return {
-        f"--task {TASK}, which validates and saves averages; got {cfg.task_name}": (
+        f"--task {TASK}, which passes on the validation losses; got {cfg.task_name}": (
             cfg.task_name == TASK
         ),
         f"a single --lr; got {','.join(map(str, cfg.lr))}": len(cfg.lr) == 1,

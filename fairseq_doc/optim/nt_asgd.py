@@ -38,12 +38,10 @@ LAST_CHECKPOINT = "checkpoint_last.pt"
 
 
 class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
-    """SGD with weight decay and, after :meth:`start_averaging`, an average of its iterates.
-
-    The average is that of torch's ``ASGD`` with t0 = 0 and lambd = 0: the newest iterate after steps
-    1 and 2 of averaging, the mean of iterates 2 .. k after step k > 2. Unlike in torch, a changed
-    learning rate takes effect at once. The state includes that of the stages, since with ``--amp``
-    fairseq saves only this optimizer."""
+    """SGD with weight decay and, after :meth:`start_averaging`, an average of its iterates: that of
+    torch's ``ASGD`` with t0 = 0 and lambd = 0, the mean of iterates 2 .. k after step k of averaging
+    (of the first after step 1). Unlike in torch, a changed learning rate takes effect at once. The
+    state includes that of the stages, since with ``--amp`` fairseq saves only this optimizer."""
 
     def __init__(
         self,
@@ -100,12 +98,11 @@ class NTASGDConfig(FairseqDataclass):
         least=0,
     )
     finetune_stages: int = option(
-        "number of fine-tuning stages after averaging. Each starts a new average from the best "
-        "model so far, checkpoint_best.pt, which is then saved only at the end of an epoch. 0: no "
-        "fine-tuning, averaging continues to --max-epoch. -1: until a stage does not lower the best "
-        "validation loss. The best model of stage k is kept as checkpoint_best_stage{k}.pt, where "
-        "stage 0 is the training before fine-tuning. If --max-update or --patience ends the "
-        "training, the file for the last epoch is written on the next resume",
+        "number of fine-tuning stages after averaging, each with a new average from the best model "
+        "so far, checkpoint_best.pt, which is then saved only at the end of an epoch (0: none; -1: "
+        "until a stage does not lower the best validation loss). The best model of stage k is kept "
+        "as checkpoint_best_stage{k}.pt; stage 0 is the training before fine-tuning. If --max-update "
+        "or --patience ends the training, the last epoch's is written on the next resume",
         0,
         least=-1,
     )

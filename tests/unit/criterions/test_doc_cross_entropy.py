@@ -8,7 +8,6 @@ from fairseq.logging import metrics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.criterions import doc_cross_entropy
 from fairseq_doc.criterions.doc_cross_entropy import (
     DocCrossEntropyConfig,
     DocCrossEntropyCriterion,
@@ -305,49 +304,6 @@ def test_balance_ignores_padding(doc_balance):
     assert_close(float(found[2]["balance"]), float(expected[2]["balance"]))
     parameters = list(model.parameters())
     assert_close(*(gradients(loss, parameters) for loss, _, _ in (found, expected)))
-
-
-@pytest.mark.parametrize("sentence_avg", [False, True])
-@pytest.mark.parametrize("doc_balance", ["paper", "published"])
-def test_two_workers_gradients_are_the_batchs(
-    monkeypatch, model_and_batch, sentence_avg, doc_balance
-):
-    """fairseq sums the workers' gradients and divides them by the sum of their sample sizes. Of
-    beta, which all make of one sum, each worker's gradient comes back to each: with the sums of the
-    other added, and its gradient's factor, the two make up the whole batch's."""
-    model, batch = model_and_batch
-    parameters = list(model.parameters())
-    it = criterion(doc_balance, sentence_avg, doc_lambda=0.7, label_smoothing=0.1)
-    loss, size, _ = it(model, batch)
-    expected = [g / size for g in gradients(loss, parameters)]
-
-    halves = []
-    for rows in (slice(0, 1), slice(1, B)):
-        net_input = {
-            name: x[rows] if isinstance(x, torch.Tensor) else x
-            for name, x in batch["net_input"].items()
-        }
-        target = batch["target"][rows]
-        count = int((target != PAD).sum())
-        halves.append({"net_input": net_input, "target": target, "ntokens": count})
-
-    shared = []  # what each worker sums, first pass
-    monkeypatch.setattr(doc_cross_entropy, "_over_workers", lambda x: shared.append(x) or x)
-    sizes = [it(model, half)[1] for half in halves]
-    total = [0.0] * len(parameters)
-    for mine, half in enumerate(halves):
-        other = shared[1 - mine].detach()
-        # The gradient of the all-reduced sum is summed over workers: each worker's loss holds
-        # tokens_w * beta, so what comes back is that of (tokens_1 + tokens_2) * beta.
-        factor = batch["ntokens"] / half["ntokens"]
-
-        def over_workers(x, other=other, factor=factor):
-            return (x * factor - x.detach() * (factor - 1)) + other
-
-        monkeypatch.setattr(doc_cross_entropy, "_over_workers", over_workers)
-        loss, _, _ = it(model, half)
-        total = [t + g for t, g in zip(total, gradients(loss, parameters), strict=True)]
-    assert_close([g / sum(sizes) for g in total], expected, rtol=1e-8)
 
 
 def test_a_split_without_targets_is_refused():

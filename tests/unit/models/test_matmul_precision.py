@@ -6,7 +6,7 @@ import torch
 from fairseq_doc.modules import lstm
 from fairseq_doc.ops import matmul
 
-from ..conftest import assert_close, random_tokens, small_model, small_translation_model
+from ..conftest import random_tokens, small_model, small_translation_model
 
 IGNORED = -100
 
@@ -56,12 +56,3 @@ def test_bfloat16_is_float32_up_to_rounding(name):
     for ours, exact in zip(found_grads, grads, strict=True):
         assert ours.dtype == torch.float32
         assert (ours - exact).norm() <= 0.05 * exact.norm() + 1e-5
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_processor_without_bfloat16_gives_float32s_results(monkeypatch, name):
-    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: False)
-    make, settings = MODELS[name]
-    expected = loss_and_gradients(*make(**settings))
-    found = loss_and_gradients(*make(**settings, matmul_precision="bfloat16"))
-    assert_close(found, expected, rtol=0, atol=0)

@@ -68,19 +68,6 @@ def test_steps_are_plain_ones_and_the_average_is_their_mean(
     assert_close(values(ours), values(theirs))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 7])
-def test_average_is_torchs_at_a_constant_rate(steps):
-    ours, theirs, settings = new_parameters(), new_parameters(), {"lr": 0.5, "weight_decay": 0.1}
-    optimizer = AveragedSGD(ours, **settings)
-    optimizer.start_averaging()
-    torchs = torch.optim.ASGD(theirs, lambd=0, t0=0, **settings)
-    rates = [0.5] * steps
-    assert_close(run(optimizer, ours, quadratic, rates), run(torchs, theirs, quadratic, rates))
-    optimizer.show(average=True)
-    average = [torchs.state[p]["ax"] for p in theirs]
-    assert_close(values(ours), average, rtol=1e-6, atol=1e-6)  # its 1/k is float32
-
-
 @every_kind
 @pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize("cut", [0, 1, 2, 3, 5])

@@ -33,7 +33,7 @@ def schedule(optimizer, stop_min_lr=-1.0):
         ({"maximize_best_checkpoint_metric": True}, "without --maximize-best-checkpoint-metric"),
         ({"nonmono": -1}, "nonmono must be at least 0; got -1"),
         ({"finetune_stages": -2}, "finetune_stages must be at least -1; got -2"),
-        ({"lr": [1.0, 0.5]}, "needs a single --lr, .*; got 1.0,0.5"),
+        ({"lr": [1.0, 0.5]}, "needs a single --lr; got 1.0,0.5"),
     ],
 )
 def test_settings_that_would_not_average(changes, problem):
@@ -69,13 +69,6 @@ def test_the_scheduler_finds_the_optimizer_under_amp_or_is_refused():
     assert_refused("needs --optimizer nt_asgd; got .*FairseqOptimizer", schedule, other)
     other.fp32_optimizer = NTASGD(config(), new_parameters())
     assert schedule(other).nt_asgd is other.fp32_optimizer
-
-
-def test_the_optimizer_of_a_model_is_found():
-    one, two, none = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
-    optimizers = [NTASGD(config(), model.parameters()) for model in (one, two)]
-    assert [NTASGD.of(model) for model in (one, two, none)] == [*optimizers, None]
-    assert NTASGD.of(nn.Identity()) is None
 
 
 def test_losses_reach_the_optimizer_and_the_rate_stays_until_the_end():

@@ -152,7 +152,7 @@ def schedule(model=None, **changes):
     "changes, problem",
     [
         ({"task_name": "translation"}, f"needs --task {TASK}, which passes"),
-        ({"lr": [1.0, 0.5]}, "needs one --lr"),
+        ({"lr": [1.0, 0.5]}, "needs a single --lr"),
         ({"lr_shrink": 1.0}, "needs --lr-shrink between 0 and 1"),
         ({"disable_validation": True}, "needs validation at the end of every epoch"),
         ({"validate_interval": 2}, "needs validation at the end of every epoch"),
@@ -168,7 +168,10 @@ def schedule(model=None, **changes):
         ({"average_at": 9}, "--average-at needs --optimizer averaged_adam; got adam"),
         ({"optimizer_name": "averaged_adam"}, "averaged_adam needs --average-patience or"),
         ({"stop_patience": 30}, "needs a --stop-patience above --lr-patience"),
-        ({"lr": [1.0, 2.0], "stop_ramp": 2}, "needs one --lr; --stop-patience with --stop-ramp"),
+        (
+            {"lr": [1.0, 2.0], "stop_ramp": 2},
+            "needs a single --lr; got 1.0,2.0; --stop-patience with --stop-ramp",
+        ),
         *(
             ({f.name: -1}, f"{f.name} must be at least 0; got -1")
             for f in fields(PlateauScheduleConfig)
