@@ -190,6 +190,11 @@ def build(preset, n_words=20, seed=0, **settings):
     return MODEL_REGISTRY[preset].build_model(OmegaConf.merge(cfg, settings), task)
 
 
+def log_probs(model, *arguments, **named):
+    """log P of every word, (B, T, V)."""
+    return model.get_normalized_probs(model(*arguments, **named), log_probs=True)
+
+
 def random_tokens(batch, time, n_words=20, seed=0):
     """(B, T) words without fairseq's four symbols."""
     return torch.randint(4, n_words, (batch, time), generator=torch.Generator().manual_seed(seed))

@@ -8,13 +8,17 @@ from torch import nn
 
 from fairseq_doc.models.lstm_doc_lm import parse_widths
 
-from ..conftest import NO_DROPOUT, assert_close, build, drop_factors, random_tokens, small_model
+from ..conftest import (
+    NO_DROPOUT,
+    assert_close,
+    build,
+    drop_factors,
+    log_probs,
+    random_tokens,
+    small_model,
+)
 
 B, T, V = 3, 8, 20
-
-
-def log_probs(model, *args, **kwargs):
-    return model.get_normalized_probs(model(*args, **kwargs), log_probs=True)
 
 
 @pytest.mark.parametrize(
@@ -70,11 +74,9 @@ def test_output_matrix_is_the_embedding_unless_untied():
 
 
 @pytest.mark.parametrize("settings, reach", [({}, 0.1), ({"init_range": 0.3}, 0.3)])
-@pytest.mark.parametrize("untie", [False, True])
-def test_initialisation(untie, settings, reach):
+def test_initialisation(settings, reach):
     """Output and embedding uniform in +-R, biases of the output and the W_j zero."""
-    settings = {**settings, "decoder_embed_dim": 50, "untie_output": untie}
-    decoder = small_model(400, **settings).decoder
+    decoder = small_model(400, **settings, decoder_embed_dim=50, untie_output=True).decoder
     for matrix in (decoder.embedding, decoder.output.weight):
         assert 0.99 * reach < matrix.max() <= reach and -reach <= matrix.min() < -0.99 * reach
         assert abs(matrix.std() - 2 * reach / math.sqrt(12)) < 0.01 * reach
@@ -83,7 +85,8 @@ def test_initialisation(untie, settings, reach):
 
 
 def test_forward_is_embedding_lstms_and_mixture():
-    model = small_model().eval()
+    """Without dropout in evaluation."""
+    model = small_model(**dict.fromkeys(NO_DROPOUT, 0.5)).eval()
     decoder, tokens = model.decoder, random_tokens(B, T)
     h = [nn.functional.embedding(tokens, decoder.embedding).transpose(0, 1)]  # (T, B, D_0)
     for layer in decoder.lstm.layers:
@@ -91,8 +94,7 @@ def test_forward_is_embedding_lstms_and_mixture():
     expected, _ = decoder.output([x.transpose(0, 1) for x in h])
     mixture_params, extra = model(tokens)
     assert_close(mixture_params, expected)
-    assert_close(extra["undropped"], h[-1])
-    assert_close(extra["dropped"], h[-1])
+    assert_close([extra["undropped"], extra["dropped"]], [h[-1]] * 2)
     assert extra["log_weights"].shape == (B, T, 3)
 
 
@@ -112,12 +114,6 @@ def test_the_lstm_and_the_mixture_get_the_dropped_input_and_outputs():
     assert_close(caught["output"][0], caught["lstm"].transpose(0, 1))
     assert_close(caught["output"][-1], extra["dropped"].transpose(0, 1))
     drop_factors(extra["dropped"], extra["undropped"], 0.5)
-
-
-def test_nothing_is_dropped_in_evaluation():
-    dropping = small_model(**dict.fromkeys(NO_DROPOUT, 0.5)).eval()
-    tokens = random_tokens(B, T)
-    assert_close(dropping(tokens)[0], small_model().eval()(tokens)[0])
 
 
 MOGRIFIER = {"mogrifier_rounds": 5, "mogrifier_rank": 2}
@@ -159,25 +155,16 @@ def test_an_update_of_several_windows_can_be_run_again():
     assert sorted(model.decoder._training_states) == [3, 4, 5]
 
 
-def test_training_continues_after_a_window_without_a_result():
+def test_which_windows_continue_which():
+    """A lost window is skipped; without a number nothing is carried; training and evaluation carry a
+    state each."""
     model, tokens = small_model(), random_tokens(B, T)
-    assert torch.equal(run(model, tokens, 0, 1)[1], run(model, tokens, 0, 2)[1])
-
-
-def test_without_a_window_nothing_is_carried():
-    model, tokens = small_model().eval(), random_tokens(B, T)
-    second = run(model, tokens, 0, 1)[1]
-    assert_close(run(model, tokens, None), run(model, tokens, 0))
-    model(tokens.flip(0))
-    assert_close(run(model, tokens, 1)[0], second)
-
-
-def test_training_and_evaluation_carry_a_state_each():
-    model, tokens = small_model(), random_tokens(B, T)
-    expected = run(model, tokens, 0, 1)[1]
+    first, second = run(model, tokens, 0, 1)
+    assert torch.equal(run(model, tokens, 0, 2)[1], second)
     run(model, tokens, 0)
+    assert_close(run(model, tokens, None)[0], first)
     run(model.eval(), tokens.flip(1), 0, 1)
-    assert_close(run(model.train(), tokens, 1)[0], expected)
+    assert_close(run(model.train(), tokens, 1)[0], second)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.recurrence import CELLS
 
-from ..conftest import assert_close, build, random_tokens
+from ..conftest import assert_close, build, log_probs, random_tokens
 from ..device import on_device
 
 NAME = "lstm_melis_lm"
@@ -24,10 +24,6 @@ def small(**settings):
 
 def n_parameters(model):
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def log_probs(model, *args, **kwargs):
-    return model.get_normalized_probs(model(*args, **kwargs), log_probs=True)
 
 
 # Sizes

@@ -112,15 +112,6 @@ def test_word_dropout_drops_whole_words(side):
     assert torch.equal(factors, factors[:, :1, :1].expand_as(factors))
 
 
-def test_nothing_is_dropped_in_evaluation():
-    rates = {"dropout": 0.5, "source_dropout": 0.5, "target_dropout": 0.5}
-    model = small_translation_model(**rates).eval()
-    model.load_state_dict(shared_model().state_dict())
-    sources, targets = padded(SOURCES, "left"), padded(TARGETS)
-    expected = log_probs(shared_model(), sources, targets)
-    assert_close(log_probs(model, sources, targets), expected, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("option", ["default", "concat", "no input feeding", "tied", "one softmax"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, "autocast"], ids=str)
 def test_sixteen_bits(option, dtype):

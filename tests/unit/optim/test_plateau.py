@@ -77,9 +77,11 @@ def test_training_stops_after_the_patience_which_grows_from_one(losses, patience
         assert not stops or plateau.reason.startswith("no new best loss for ")
 
 
-def test_a_first_drop_that_a_resume_asks_for_too_late_comes_at_once():
-    before, _ = observed([10.0 - n for n in range(8)], lr_patience=50)
-    after = resumed(before, lr_patience=50, drop_at=5)
+def test_a_resume_with_other_settings():
+    """More checks continue a training that stopped; a first drop that is late comes at once."""
+    ended, _ = observed([10.0 - n for n in range(8)], lr_patience=50, max_checks=8)
+    after = resumed(ended, lr_patience=50, drop_at=5)
+    assert ended.reason and not after.reason
     assert after.observe(1.0) and not after.observe(0.5)
 
 
@@ -122,11 +124,6 @@ def test_a_loaded_state_continues_equally(losses, cut):
     second = resumed(first, **settings)
     late = [n for n, loss in enumerate(losses[cut:], cut + 1) if second.observe(loss)]
     assert (early + late, second.state_dict()) == (drops, whole.state_dict())
-
-
-def test_a_training_that_stopped_continues_with_more_checks():
-    ended, _ = observed([3, 2], max_checks=2)
-    assert ended.reason and not resumed(ended, max_checks=5).reason
 
 
 def config(**changes):
