@@ -205,6 +205,11 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
         # With --fp16 the optimizer has copies of the model's parameters.
         self.found_by(getattr(optimizer, "fp16_params", None) or optimizer.params)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last checkpoint is due, for ``fairseq_patches/best_checkpoint.py``."""
+        return bool(self.plateau.reason)
+
     def observe(self, loss: float) -> None:
         plateau = self.plateau
         if plateau.observe(loss):

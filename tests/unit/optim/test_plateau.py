@@ -187,7 +187,7 @@ def test_the_rate_drops_and_the_end_is_the_least_rate():
         it.observe(loss)
         rates += [it.step(epoch, loss), it.step_update(10 * epoch)]
         other.load_state_dict(it.state_dict())
-        assert other.step(epoch) == rates[-1]
+        assert other.step(epoch) == rates[-1] and it.ended == (epoch == 5)
     assert_close(rates, [0.5, 0.5] * 3 + [0.05, 0.05, 1e-9, 1e-9])
     assert it.best == other.best == 4.0
 
