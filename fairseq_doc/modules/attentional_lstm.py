@@ -197,9 +197,9 @@ class AttentionalLSTM(nn.Module):
         return run(embedded, constants, state, masks)
 
     def _run_step_by_step(self, embedded, constants, state, masks):
-        *memory, weight, bias, joint_weights, biases = constants
+        keys, values, padding_mask, weight, bias, joint_weights, biases = constants
         gates = linear(embedded, weight, bias, self.precision)
-        query_weight = self.attention.query_weight
+        memory, query_weight = (keys, values, padding_mask), self.attention.query_weight
         arguments = InputFeedingArguments(
             gates, *memory, query_weight, *state, joint_weights, biases, masks
         )
