@@ -197,11 +197,11 @@ class AttentionalLSTM(nn.Module):
         return run(embedded, constants, state, masks)
 
     def _run_step_by_step(self, embedded, constants, state, masks):
-        keys, values, padding_mask, weight, bias, joint_weights, biases = constants
+        *memory, weight, bias, joint_weights, biases = constants
         gates = linear(embedded, weight, bias, self.precision)
-        memory, query_weight = (keys, values, padding_mask), self.attention.query_weight
-        arguments = InputFeedingArguments(
-            gates, *memory, query_weight, *state, joint_weights, biases, masks
+        query_weight = self.attention.query_weight
+        arguments = InputFeedingArguments._make(
+            [gates, *memory, query_weight, *state, joint_weights, biases, masks]
         )
         if self.attention.by_inner_products:
             result = input_feeding(arguments)
