@@ -156,6 +156,16 @@ def test_a_score_that_is_not_finite_is_an_error_in_evaluation():
     assert_refused("not finite", criterion(), model.eval(), batch)
 
 
+def test_a_window_of_one_step_has_no_tar():
+    loss, _, log = criterion(**FACTORS)(small_model(), sample(time=1))
+    assert log["tar"] == 0 and torch.isfinite(loss)
+
+
+def test_smoothed_labels_have_exact_gradients_and_say_so(caplog):
+    criterion(label_smoothing=0.1, gradient_sampling=0.9)
+    assert "does not support --label-smoothing" in caplog.text
+
+
 def test_metrics_are_means_over_the_workers():
     names = ("loss", "nll_loss", "balance", "ar", "tar", "attn_entropy", "ntokens", "sample_size")
     rows = [(30.0, 20.0, 4.0, 1.0, 2.0, 5.0, 10, 10), (90.0, 70.0, 32.0, 2.0, 4.0, 9.0, 30, 30)]

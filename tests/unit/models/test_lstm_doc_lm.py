@@ -7,6 +7,7 @@ from conftest import assert_refused
 from torch import nn
 
 from fairseq_doc.models.lstm_doc_lm import parse_widths
+from fairseq_doc.models.state_dict import check_state_dict
 
 from ..conftest import (
     NO_DROPOUT,
@@ -213,3 +214,23 @@ def test_states_of_other_models(other, problem):
     assert_refused(problem, model.load_state_dict, stranger.state_dict())
     assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert_refused("another", stranger.load_state_dict, before)
+
+
+def test_another_architecture_names_three_tensors_at_most():
+    expected = {"old": torch.ones(1), "both": torch.ones(1)}
+    state = {"both": torch.ones(1), **{f"new{n}": torch.ones(1) for n in range(5)}}
+    problem = "architecture: expected 2 tensors, got 6; missing: old; unknown: new0, new1, new2$"
+    assert_refused(problem, check_state_dict, expected, state)
+
+
+@pytest.mark.parametrize("value", [1.0, math.nan, math.inf])
+def test_tensors_that_the_model_ties_must_be_equal(value):
+    """Those of a diverged model too, which hold no numbers."""
+    matrix = torch.ones(2, 3)
+    expected = {"one": matrix, "two": matrix}
+    state = {name: torch.full((2, 3), value) for name in expected}
+    check_state_dict(expected, state)
+    check_state_dict(state, expected)
+    state["two"][1] = 0.0
+    problem = "expected two tied to one, got two matrices"
+    assert_refused(problem, check_state_dict, expected, state)

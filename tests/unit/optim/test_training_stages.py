@@ -1,6 +1,5 @@
 import copy
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,22 +44,6 @@ def test_fine_tuning_until_a_stage_gains_nothing_by_hand():
         "losses": [], "stage": 2, "best": 6.0, "stage_best": 6.0, "best_before_stage": 6.0,
         "last_epoch": 11, "stopped": True,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "nonmono, losses, fired",
-    [
-        (2, [5, 4, 3, 4.5, 4], []),  # epoch 4: all but the last 2 are (5); epoch 5: (5, 4)
-        (2, [5, 4, 3, 4.5, 4.1], [5]),
-        (60, [*range(100, 0, -1), 61], []),  # all but the last 60 are 100 .. 61
-        (60, [*range(100, 0, -1), 62], [101]),
-        (60, [*[1] * 60, 2], []),  # 60 earlier losses are not more than 60
-        (60, [*[1] * 61, 2], [62]),
-    ],
-)
-def test_start_of_averaging_by_hand(nonmono, losses, fired):
-    stages = TrainingStages(nonmono)
-    assert [e for e, x in enumerate(losses, 1) if "average" in stages.observe(e, x)] == fired
 
 
 @given(scripts(), st.integers(-1, 3), st.integers(0, 60))
