@@ -219,9 +219,7 @@ def check_settings(cfg: Any) -> None:
     """Raise ``FairseqDocError`` for settings that averaging does not support."""
     check_ranges(NTASGDConfig, cfg)
     needs = {
-        f"--lr-scheduler {NAME}, which passes it the losses; got {cfg.lr_scheduler_name}": (
-            cfg.lr_scheduler_name == NAME
-        ),
+        f"--lr-scheduler {NAME}; got {cfg.lr_scheduler_name}": cfg.lr_scheduler_name == NAME,
         FLOAT32: not (cfg.fp16 or cfg.bf16),
         **needs_of_losses(cfg),
     }
@@ -229,15 +227,13 @@ def check_settings(cfg: Any) -> None:
     if cfg.disable_validation:
         logger.warning("averaging never starts, since --disable-validation is given")
     if not cfg.no_save:
-        written = "checkpoint_last.pt at the end of every epoch, to copy each stage's best model: "
         needs = {
-            f"{written}--save-interval 1; got {cfg.save_interval}": cfg.save_interval == 1,
-            f"{written}no --no-last-checkpoints": not cfg.no_last_checkpoints,
-            f"{written}no --write-checkpoints-asynchronously": (
-                not cfg.write_checkpoints_asynchronously
-            ),
+            f"--save-interval 1; got {cfg.save_interval}": cfg.save_interval == 1,
+            "no --no-last-checkpoints": not cfg.no_last_checkpoints,
+            "no --write-checkpoints-asynchronously": not cfg.write_checkpoints_asynchronously,
         }
-        check_needs("--finetune-stages", needs, cfg.finetune_stages)
+        copies = "--finetune-stages, which copies checkpoint_last.pt at the end of every epoch,"
+        check_needs(copies, needs, cfg.finetune_stages)
 
 
 @dataclass

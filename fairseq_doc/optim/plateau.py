@@ -165,33 +165,30 @@ def check_settings(cfg: Any) -> None:
         finite = all(map(math.isfinite, limits_of(cfg)))
     except ValueError:
         finite = False
+    validates = not cfg.disable_validation and cfg.validate_interval == 1
     needs = {
         **needs_of_losses(cfg),
         "--lr-shrink between 0 and 1": 0 < cfg.lr_shrink < 1,
-        "validation at the end of every epoch": (
-            not cfg.disable_validation and cfg.validate_interval == 1
-        ),
-        "no --validate-interval-updates (--updates-per-epoch sets the interval)": (
+        "validation at the end of every epoch": validates,
+        "--updates-per-epoch instead of --validate-interval-updates": (
             not cfg.validate_interval_updates
         ),
         f"finite numbers as --stop-above, such as 6.35,6.06; got {cfg.stop_above!r}": finite,
-        "--max-checks with --stop-above, the limit of the loss at that check": (
-            cfg.max_checks or not cfg.stop_above
-        ),
-        "--stop-patience or --lr-patience with --stop-above, which looks back that far": (
-            cfg.stop_patience or cfg.lr_patience or not cfg.stop_above
-        ),
         "--stop-patience with --stop-ramp, which lowers it": cfg.stop_patience or not cfg.stop_ramp,
         "a --stop-patience above --lr-patience, or training would end before the rate drops": (
             cfg.drop_at or not 0 < cfg.stop_patience <= cfg.lr_patience
         ),
     }
     check_needs(f"--lr-scheduler {NAME}", needs)
-    averages = bool(cfg.average_patience or cfg.average_at)
-    optimizer = {f"--optimizer {ADAM}; got {cfg.optimizer_name}": (cfg.optimizer_name == ADAM)}
-    check_needs("--average-patience or --average-at", optimizer, averages)
-    starts = {"--average-patience or --average-at, which start averaging": averages}
-    check_needs(f"--optimizer {ADAM}", starts, cfg.optimizer_name == ADAM)
+    needs = {
+        "--max-checks, for which the loss is extrapolated": cfg.max_checks,
+        "--stop-patience or --lr-patience, the past checks": cfg.stop_patience or cfg.lr_patience,
+    }
+    check_needs("--stop-above", needs, cfg.stop_above)
+    averages, has_average = cfg.average_patience or cfg.average_at, cfg.optimizer_name == ADAM
+    starts, optimizer = "--average-patience or --average-at", f"--optimizer {ADAM}"
+    check_needs(starts, {f"{optimizer}; got {cfg.optimizer_name}": has_average}, averages)
+    check_needs(optimizer, {starts: averages}, has_average)
 
 
 @register_lr_scheduler(NAME, dataclass=PlateauScheduleConfig)

@@ -61,22 +61,15 @@ def check_options(cfg: Any) -> None:
     check_ranges(BpttLanguageModelingConfig, cfg)
     update_freq = ",".join(map(str, cfg.update_freq))
     needs = {
-        f"a single --update-freq, since all epochs are equally long; got {update_freq}": (
-            len(cfg.update_freq) == 1
-        ),
-        f"a single data folder, since columns read it in a loop; got {cfg.data}": (
-            len(split_paths(cfg.data)) == 1
-        ),
-        "no --partial-shuffle, which rotates columns of one pass": (not cfg.partial_shuffle),
+        f"a single --update-freq; got {update_freq}": len(cfg.update_freq) == 1,
+        f"a single data folder; got {cfg.data}": len(split_paths(cfg.data)) == 1,
+        "no --partial-shuffle, which rotates columns of one pass": not cfg.partial_shuffle,
     }
     check_needs("--updates-per-epoch", needs, cfg.updates_per_epoch)
+    is_apart = cfg.train_subset not in (cfg.valid_subset or "").split(",")
     needs = {
-        f"--context-window 0, since the state is carried over the text; got {cfg.context_window}": (
-            not cfg.context_window
-        ),
-        f"a --valid-subset without the split of --train-subset; got {cfg.valid_subset}": (
-            cfg.train_subset not in (cfg.valid_subset or "").split(",")
-        ),
+        f"--context-window 0; got {cfg.context_window}": not cfg.context_window,
+        f"a --valid-subset without that of --train-subset; got {cfg.valid_subset}": is_apart,
     }
     check_needs(f"--task {TASK}", needs)
 
@@ -85,12 +78,8 @@ def check_batches(max_sentences: int | None, **others: Any) -> None:
     """Raise ``FairseqDocError`` for options of batches that do not define columns."""
     max_tokens = others.get("max_tokens")
     needs = {
-        "all batches, since each has targets: leave out --skip-remainder-batch": (
-            not others.get("skip_remainder_batch")
-        ),
-        f"--batch-size, the columns, and --bptt, the steps of a batch, but no --max-tokens; "
-        f"got --batch-size {max_sentences}, --max-tokens {max_tokens}": (
-            max_sentences is not None and max_tokens is None
-        ),
+        "no --skip-remainder-batch": not others.get("skip_remainder_batch"),
+        f"--batch-size, the number of columns, without --max-tokens; got --batch-size "
+        f"{max_sentences}, --max-tokens {max_tokens}": max_sentences and max_tokens is None,
     }
     check_needs(f"--task {TASK}", needs)

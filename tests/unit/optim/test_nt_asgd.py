@@ -26,7 +26,7 @@ def schedule(optimizer, stop_min_lr=-1.0):
 @pytest.mark.parametrize(
     "changes, problem",
     [
-        ({"lr_scheduler_name": "fixed"}, "needs --lr-scheduler nt_asgd, .*; got fixed"),
+        ({"lr_scheduler_name": "fixed"}, "needs --lr-scheduler nt_asgd; got fixed"),
         ({"task_name": "translation"}, f"needs --task {TASK}, .*; got translation"),
         ({"fp16": True}, "--fp16"),
         ({"bf16": True}, "--bf16"),
@@ -51,7 +51,7 @@ def test_settings_that_would_not_average(changes, problem):
 )
 def test_stages_whose_best_models_could_not_be_kept_are_refused(changes, got):
     refused = config(no_save=False, finetune_stages=-1, **changes)
-    assert_refused(f"--finetune-stages needs .*{got}", NTASGD, refused, new_parameters())
+    assert_refused(f"--finetune-stages, .* needs {got}", NTASGD, refused, new_parameters())
     NTASGD(config(no_save=True, finetune_stages=-1, **changes), new_parameters())
     NTASGD(config(no_save=False, finetune_stages=0, **changes), new_parameters())
 
