@@ -57,6 +57,17 @@ class Case:
         loss = weighted([x for n, x in enumerate(found) if used is None or n in used])
         return found + list(gradients(loss, [x for x in inputs if x.requires_grad]))
 
+    def check(self, own, plain, asking=None, used=None, **settings):
+        """Both forms have equal results and gradients."""
+        forms = own, plain
+        assert_close(*(self.results(form, asking, used, **settings) for form in forms))
+
+    def check_partial_gradients(self, own, plain):
+        """Of all tensors but one."""
+        numbers = set(range(len(self.tensors)))
+        for left_out in numbers:
+            self.check(own, plain, asking=numbers - {left_out})
+
     def exact(self):
         """The same numbers in float64."""
         case = copy.copy(self)
@@ -77,16 +88,13 @@ class Case:
         of_plain = relative_errors(self.results(rounded), truth)
         assert (errors <= 1.5 * of_plain + 0.2 * floor).all() and errors.max() < 16 * floor
 
-    def check_own_dtypes(self, own):
-        """Autocast changes nothing."""
+    def check_precisions(self, own, plain):
+        """In float32 and with factors in bfloat16; autocast changes nothing."""
+        for factors in (torch.float32, torch.bfloat16):
+            self.check_error(own, plain, factors)
         outside = self.results(own)
         with torch.autocast(DEVICE.type, torch.bfloat16):
             assert_close(self.results(own), outside, rtol=0, atol=0)
-
-    def all_but_one(self):
-        """Each choice of all tensors but one."""
-        numbers = range(len(self.tensors))
-        return [[n for n in numbers if n != left_out] for left_out in numbers]
 
 
 def recurrence_reference(

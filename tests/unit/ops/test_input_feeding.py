@@ -47,11 +47,6 @@ class Case(conftest.Case):
         return [*found.outputs, found.attentional, found.cell, found.weights.detach()]
 
 
-def check_equal(case, **settings):
-    found, truth = (case.results(f, **settings) for f in (input_feeding, input_feeding_reference))
-    assert_close(found, truth, rtol=1e-9, atol=1e-11)
-
-
 @hypothesis_settings(max_examples=20)
 @given(
     t=st.integers(1, 4), b=st.integers(1, 3), k=st.integers(1, 3), s=st.integers(1, 5),
@@ -59,19 +54,20 @@ def check_equal(case, **settings):
     seed=st.integers(0, 99),
 )  # fmt: skip
 def test_values_and_gradients_are_the_plain_forms(**settings):
-    check_equal(Case(**settings))
+    Case(**settings).check(input_feeding, input_feeding_reference)
 
 
 def test_gradients_of_some_inputs():
     case = Case(dropped=True)
-    for asking in [*case.all_but_one(), *([n] for n in range(len(case.tensors)))]:
-        check_equal(case, asking=asking)
+    case.check_partial_gradients(input_feeding, input_feeding_reference)
+    for number in range(len(case.tensors)):
+        case.check(input_feeding, input_feeding_reference, asking=[number])
 
 
 @pytest.mark.parametrize("used", [[0], [1], [2], [3], [0, 2], [1, 3]])
 def test_gradients_where_only_some_results_are_used(used):
     """0 and 1: h^1 and h^2; 2: a; 3: the last c."""
-    check_equal(Case(dropped=True), used=used)
+    Case(dropped=True).check(input_feeding, input_feeding_reference, used=used)
 
 
 def test_backward_again_and_again():

@@ -11,7 +11,6 @@ from fairseq_doc.ops import matmul, mogrifier
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.mogrifier import Round
 
-from ..conftest import assert_close
 from . import conftest
 from .conftest import mogrifier_reference
 
@@ -63,13 +62,11 @@ def test_values_and_gradients_are_the_plain_forms(
 ):
     case = Case(t, r, e, d, rounds, rank, kind, seed=seed)
     masks = {name: case.masks[name].double() for name in dropped}
-    assert_close(case.results(own, **masks), case.results(mogrifier_reference, **masks))
+    case.check(own, mogrifier_reference, **masks)
 
 
 def test_an_input_without_a_gradient():
-    case = Case(rounds=2)
-    for asking in case.all_but_one():
-        assert_close(case.results(own, asking), case.results(mogrifier_reference, asking))
+    Case(rounds=2).check_partial_gradients(own, mogrifier_reference)
 
 
 def test_a_step_by_hand():
@@ -99,6 +96,4 @@ def test_a_step_by_hand():
 @pytest.mark.parametrize("time", [6, 20])
 def test_lower_precisions(each_product, kernel, time):
     case = Case(t=time, r=4, e=20, d=24, rank=6, scale=0.3, dtype=torch.float32)
-    for factors in (torch.float32, torch.bfloat16):
-        case.check_error(own, mogrifier_reference, factors)
-    case.check_own_dtypes(own)
+    case.check_precisions(own, mogrifier_reference)

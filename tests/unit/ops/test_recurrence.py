@@ -51,14 +51,12 @@ def test_values_and_gradients_are_the_plain_forms(cell, t, r, d, depth, seed, ma
         masks -= {"recurrent_mask"}
     depth = depth if cell.name == "rhn" else 1
     case = Case(cell, t, r, d, depth, sorted(masks), seed=seed)
-    assert_close(case.results(recurrence), case.results(recurrence_reference))
+    case.check(recurrence, recurrence_reference)
 
 
 @each_cell
 def test_an_input_without_a_gradient(cell):
-    case = Case(cell)
-    for asking in case.all_but_one():
-        assert_close(case.results(recurrence, asking), case.results(recurrence_reference, asking))
+    Case(cell).check_partial_gradients(recurrence, recurrence_reference)
 
 
 def test_the_untied_lstm_is_torchs_layer():
@@ -83,7 +81,4 @@ def test_a_capped_cell_stays_between_minus_one_and_one(gates):
 @each_cell
 def test_lower_precisions(kernel, cell):
     sizes = {"t": 12, "r": 4, "d": 24, "depth": 3 if cell.name == "rhn" else 1, "scale": 0.3}
-    case = Case(cell, dtype=torch.float32, **sizes)
-    for factors in (torch.float32, torch.bfloat16):
-        case.check_error(recurrence, recurrence_reference, factors)
-    case.check_own_dtypes(recurrence)
+    Case(cell, dtype=torch.float32, **sizes).check_precisions(recurrence, recurrence_reference)
