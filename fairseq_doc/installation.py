@@ -21,7 +21,6 @@ FIRST_PYTHON_WITHOUT_FAIRSEQ = (3, 14)
 # The first torch whose default is not to run code from a checkpoint, except for allowed types.
 LOWEST_TORCH = (2, 6)
 FAIRSEQ = (0, 12)
-INSTALL = "pip install fairseq-fixed (in a checkout, faster: scripts/install_fairseq.sh python)"
 
 
 def distributions_of(package: str) -> list[str]:
@@ -48,32 +47,26 @@ def check() -> None:
             f"expected Python 3.10 to 3.13; got {sys.version.split()[0]}, which cannot import "
             "fairseq"
         )
-    _check_torch()
-    _check_fairseq()
-
-
-def _check_torch() -> None:
     if folder_of("torch") is None:
         raise FairseqDocError("expected torch; got none: pip install torch")
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:  # not installed by pip
-        return
-    if _numbers(version) < LOWEST_TORCH:
+        version = None
+    if version is not None and _numbers(version) < LOWEST_TORCH:
         lowest = ".".join(map(str, LOWEST_TORCH))
         raise FairseqDocError(
             f"expected torch {lowest} or newer; got {version}: pip install --upgrade torch"
         )
+    _check_fairseq(distributions_of("fairseq"), folder_of("fairseq"))
 
 
-def _check_fairseq() -> None:
-    providers, folder = distributions_of("fairseq"), folder_of("fairseq")
-    if folder is None:
-        if not providers:
-            raise FairseqDocError(f"expected fairseq 0.12; got none: {INSTALL}")
+def _check_fairseq(providers: list[str], folder: Path | None) -> None:
+    if folder is None:  # files can be missing where another distribution was removed
+        force = " --force-reinstall --no-deps" if providers else ""
         raise FairseqDocError(
-            f"the files of {providers[0]} are missing; another distribution of fairseq may have "
-            f"removed them: pip install --force-reinstall --no-deps {providers[0].split()[0]}"
+            f"expected fairseq 0.12; got none: pip install{force} fairseq-fixed (in a checkout, "
+            "faster: scripts/install_fairseq.sh python)"
         )
     if len(providers) > 1:
         names = " ".join(provider.split()[0] for provider in providers)
@@ -87,9 +80,9 @@ def _check_fairseq() -> None:
         name, _, version = provider.partition(" ")
         problem = f"expected fairseq 0.12; got {provider}"
         if _numbers(version) < FAIRSEQ:
-            raise FairseqDocError(f"{problem}: pip uninstall {name}, then {INSTALL}")
+            raise FairseqDocError(f"{problem}: pip uninstall {name}, pip install fairseq-fixed")
         if _numbers(version) > FAIRSEQ:
-            logger.warning(f"{problem}, which is untested: if it fails, {INSTALL}")
+            logger.warning(f"{problem}, which is untested")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -18,7 +18,6 @@ from fairseq_doc.fairseq_patches import (  # noqa: F401
     checkpoint_writing,
     error_messages,
     evaluated_settings,
-    foreign_checkpoints,
     language_models,
     last_batch,
     launchers,

@@ -35,12 +35,6 @@ def add_from_text(add_from_file, dictionary, file):
     try:
         add_from_file(dictionary, io.StringIO("".join(lines), newline="\n"))
     except (ValueError, RuntimeError) as error:
-        special = dictionary.symbols[: dictionary.nspecial]
-        twice = next((word for word in special if f"'{word}'" in str(error)), None)
-        if twice is not None:
-            raise FairseqDocError(
-                f"{path} has a line for {twice}, which fairseq adds itself: remove the line"
-            ) from None
         raise FairseqDocError(f"{path}: {' '.join(str(error).split())[:300]}") from None
     # #fairseq:overwrite gives <unk> another index, which unknown words must also get.
     dictionary.unk_index = dictionary.index(dictionary.unk_word)

@@ -106,20 +106,6 @@ def test_a_save_that_is_interrupted_ends_as_the_signal_asks(last, error, count, 
     assert_folder(last)
 
 
-def test_a_signal_just_after_the_temporary_file_is_made_leaves_none(last, monkeypatch):
-    make = os.open
-
-    def interrupted(path, flags, *mode):
-        make(path, flags, *mode)
-        assert flags & os.O_CREAT
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(files.os, "open", interrupted)
-        save(last)
-    assert_folder(last)
-
-
 def test_a_copy_that_is_killed_leaves_the_last_checkpoint(last, monkeypatch):
     new = last.with_name("checkpoint1.pt")
     new.write_bytes(b"new")

@@ -5,14 +5,11 @@ import pytest
 import yaml
 from conftest import refusal
 from fairseq import criterions
-from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches import error_messages
-
-from ..conftest import small_model
 
 
 @pytest.fixture
@@ -107,12 +104,6 @@ def test_broken_yaml_is_one_line(ended, tmp_path, monkeypatch, text, facts):
 )
 def test_every_other_error_keeps_its_traceback(ended, error):
     assert ended(error) is None
-
-
-def test_an_adaptive_softmax_that_no_model_here_has_is_one_line(ended):
-    with pytest.raises(AssertionError) as caught:
-        AdaptiveLoss(SimpleNamespace(target_dictionary=None), False)(small_model(), None)
-    assert "--criterion adaptive_loss" in ended(caught.value, caught.tb)
 
 
 def test_a_name_that_no_registry_knows_is_one_line(ended):

@@ -83,7 +83,7 @@ def test_other_forms_of_a_dictionary(load, tmp_path):
         ("the 1.5\n", [f'{FORMAT}: "the"']),
         ("the 12\n\nof 7\n", [FORMAT]),
         ("the 12\nof 7\nthe 3\n", ["Duplicate word", "'the'"]),
-        ("the 12\n<unk> 3\n", ["a line for <unk>"]),
+        ("the 12\n<unk> 3\n", ["Duplicate word", "'<unk>'"]),
         ("the 12 #fairseq:over\n", [FORMAT]),
         ("the " + 5000 * "5" + "\n", [FORMAT]),
         ("x" * 3 * 2**20, ["line 1 is longer than"]),
@@ -131,7 +131,9 @@ def test_codes_of_bpe(tmp_path):
 def test_lines_come_in_buffers(tmp_path, monkeypatch, size, buffers):
     (tmp_path / "in").write_bytes(b"\xef\xbb\xbfa\tb \r\n c\n\n")
     assert list(read_in_buffers(str(tmp_path / "in"), size)) == buffers
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\nc\n\n")))
+    monkeypatch.setattr(
+        sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(b"a b\nc\n\n")))
+    )
     assert list(read_in_buffers("-", size)) == buffers
 
 
