@@ -15,7 +15,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields
-from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 

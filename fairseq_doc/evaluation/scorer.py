@@ -18,7 +18,7 @@ from fairseq_doc.adaptation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_p
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
 from fairseq_doc.modules.mixture import at_temperature, check_finite
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, check_ranges, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +31,20 @@ class SampleSettings:
         "dropout)",
         REQUIRED,
         metavar="K",
-        type=positive,
+        least=1,
     )
     average: str = option(
         "mean of the samples' probabilities; geometric: for one softmax, the mean of the logits",
         AVERAGES[0],
         choices=AVERAGES,
     )
-    dropout_scale: float = option("factor of all dropout rates of the samples", 1.0, metavar="F")
+    dropout_scale: float = option(
+        "factor of all dropout rates of the samples", 1.0, metavar="F", least=0
+    )
     seed: int = option("random seed of the dropout masks", 1)
 
     def __post_init__(self) -> None:
-        if self.dropout_scale < 0:
-            raise FairseqDocError(
-                f"dropout_scale must be at least 0; got {self.dropout_scale}", "dropout_scale"
-            )
+        check_ranges(SampleSettings, self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,7 @@ def test_what_serves_and_what_gives_a_warning(providers, caplog, found, warnings
         (None, ["fairseq 0.10.2"], "got fairseq 0.10.2: pip uninstall fairseq"),
         ("torch", ["ve-fairseq 0.12.3"], "expected torch; got none: pip install torch"),
         ("fairseq", [], "expected fairseq 0.12; got none: pip install fairseq-fixed"),
-        ("fairseq", ["ve-fairseq 0.12.3"], "install --force-reinstall --no-deps ve-fairseq"),
+        ("fairseq", ["ve-fairseq 0.12.3"], "install --force-reinstall --no-deps fairseq-fixed"),
     ],
 )
 def test_what_is_missing_or_too_old(providers, monkeypatch, missing, found, message):

@@ -18,7 +18,7 @@ from fairseq_doc.fairseq_patches.checkpoint_reading import load_named_file
 
 from ..conftest import assert_close
 
-CODE = re.compile(r"c\.pt is not a complete checkpoint.* types that could run code")
+CODE = re.compile(r"c\.pt is not a complete checkpoint.*types that could run code")
 
 # fairseq reads its configuration with hydra's old interface.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
