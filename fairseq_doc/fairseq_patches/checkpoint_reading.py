@@ -103,7 +103,8 @@ def clear_errors(path):
     except Exception as error:  # a damaged file fails anywhere in its reader
         text = " ".join(str(error).split())
         if "weights_only" in text:  # a long text about how to switch it off
-            text = f"types that could run code: {text.partition('WeightsUnpickler error: ')[2]}"
+            text = text.partition("WeightsUnpickler error: ")[2].partition(" was not an allowed")[0]
+            text = f"types that could run code: {text}"
         raise _not_whole(path, text[:200] or type(error).__name__) from error
 
 

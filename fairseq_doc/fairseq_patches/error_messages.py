@@ -30,11 +30,6 @@ _OF_FAIRSEQ = {
     "fairseq's",
     "Could not infer language pair": "; for a language model give --task bptt_language_modeling, "
     "or sample text from it by fairseq-doc generate",
-    "Seed must be between": "",
-    "Optimizer does not match": "",
-    "Criterion does not match": "",
-    "Could not infer task type from": "",
-    "Could not infer model type from": "",
     "Invalid loaded object type": "; expected a YAML mapping of names to values",
     "Model file not found": "",
     "Dataset not found": "",
