@@ -39,6 +39,7 @@ _OPTIONS = {
     "top_p": "sampling-topp",
     "weight_bias": "doc-weight-bias",
 }
+MAX_GRID = 10_000  # values that an option such as 0:2:0.1 may list
 T = TypeVar("T")
 
 
@@ -74,6 +75,8 @@ def parse_grid(name: str, text: str, least: float = -math.inf) -> list[float]:
             f"{name}: expected FROM:TO:STEP with {bound}FROM <= TO and STEP > 0, such as 0:2:0.1; "
             f"got {text!r}"
         )
+    if (last - first) / step > MAX_GRID:
+        raise FairseqDocError(f"{name}: expected at most {MAX_GRID:,} values; got {text!r}")
     return [round(first + i * step, 10) for i in range(int((last - first) / step + 1e-9) + 1)]
 
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import refusal
-from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE
@@ -150,9 +149,3 @@ def test_fairseq_interactive_reads_so(monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, module)
     text_files.apply()
     assert module.buffered_read is read_in_buffers
-
-
-@pytest.mark.parametrize("file", ["@@ ", "words.txt"])  # the first is fairseq's for no file
-def test_unknown_words_are_not_replaced(file):
-    assert utils.load_align_dict(None) is None
-    assert "--replace-unk" in refusal(utils.load_align_dict, file)
