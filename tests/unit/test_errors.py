@@ -20,7 +20,7 @@ def test_an_error_is_found_wherever_it_is_in_the_chain(link):
     for found, search in ((usage, first_usage_error), (ctrl_c, interruption)):
         assert search(found) is found
         error = during(link, found, Exception("Cannot load model parameters"), KeyError("model"))
-        assert search(error) is search(error.__cause__ or error.__context__) is found
+        assert search(error) is found
         mixed = during("__cause__", during("__context__", found, Exception("")), KeyError(""))
         assert search(mixed) is found
     other = during(link, KeyError("model"), ValueError("no model"))
@@ -30,8 +30,6 @@ def test_an_error_is_found_wherever_it_is_in_the_chain(link):
 @pytest.mark.parametrize(
     "text, quoted",
     [
-        ("a b", "'a b'"),
-        ("it's", '"it\'s"'),
         ("é\n\x1b[2J\ufeff", r"'é\n\x1b[2J\ufeff'"),
         (b"\xff\n", r"b'\xff\n'"),
         ("x" * 80, f"'{'x' * 80}'"),

@@ -12,12 +12,8 @@ from fairseq_doc import fairseq_warnings
 
 TORCH = "this constructor is deprecated\n (Triggered internally at /torch/tensor_new.cpp:85.)"
 HYDRA = [
-    "hydra.experimental.initialize() is no longer experimental. Use hydra.initialize()",
     "hydra.experimental.compose() is no longer experimental. Use hydra.compose()",
     "\nThe version_base parameter is not specified.\nPlease specify a compatability version",
-    "\nThe strict flag in the compose API is deprecated.\nSee https://hydra.cc",
-    "In 'config': Usage of deprecated keyword in package header '# @package _group_'.\nSee",
-    "\n'config' is validated against ConfigStore schema with the same name.\nThis behavior",
 ]
 
 
@@ -32,8 +28,8 @@ def shown():
         yield found
 
 
-OLD = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, SyntaxWarning)
-MODULES = ("fairseq", "fairseq.trainer", "fairseq_cli.train")
+OLD = (DeprecationWarning, FutureWarning)
+MODULES = ("fairseq", "fairseq_cli.train")
 HIDDEN = [
     *(("old", *pair) for pair in itertools.product(OLD, MODULES)),
     (TORCH, UserWarning, "fairseq.distributed.utils"),
@@ -42,11 +38,8 @@ HIDDEN = [
 ]
 SHOWN = [
     ("old", FutureWarning, "fairseq_doc.models.lstm_doc_lm"),
-    ("old", DeprecationWarning, "fairseq_doc"),
     (TORCH, UserWarning, "fairseq_doc.ops.matmul"),
     ("old", DeprecationWarning, "my_plugin.fairseq"),
-    ("old", FutureWarning, "torch.nn.functional"),
-    (TORCH, UserWarning, "torch.autograd.graph"),
     ("distributed is already initialized", UserWarning, "fairseq.distributed.utils"),
     ("In 'run': Usage of deprecated keyword in package header", UserWarning, "hydra.core"),
 ]

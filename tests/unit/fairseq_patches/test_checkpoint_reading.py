@@ -132,10 +132,6 @@ def test_code_in_any_part_is_refused_and_not_run(path, marker, place, monkeypatc
     marker.unlink()
 
 
-def old_format(path):
-    torch.save(checkpoint(), path, _use_new_zipfile_serialization=False)
-
-
 def archive_after_a_pickle(path):
     torch.save(checkpoint(), path)
     path.write_bytes(pickle.dumps(checkpoint(), protocol=2) + path.read_bytes())
@@ -153,11 +149,9 @@ NOT_WHOLE = {
     "text": lambda path: path.write_text("a corpus , not a checkpoint\n"),
     "empty": lambda path: path.write_bytes(b""),
     "pickle": lambda path: path.write_bytes(pickle.dumps(checkpoint(), protocol=2)),
-    "torch 1.5": old_format,
     "archive after a pickle": archive_after_a_pickle,
     "weights alone": saved({"weight": torch.ones(2)}),
     "a tensor": saved(torch.ones(2)),
-    "model None": saved(checkpoint(model=None)),
     "no tensors": saved(checkpoint(model={})),
     "no task": saved(checkpoint(cfg={"model": {"_name": "x"}})),
     **{f"no {part}": saved(without(part)) for part in ("model", "cfg", "optimizer_history")},
@@ -172,11 +166,11 @@ def test_incomplete_checkpoints_are_refused(path, write):
     assert "import-checkpoint" in message  # for the models of other programs
 
 
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
-def test_a_truncated_checkpoint(archive, share):
+def test_a_truncated_checkpoint(archive):
     whole = archive.read_bytes()
-    archive.write_bytes(whole[: int(share * len(whole))])
-    assert "is not a complete checkpoint" in refusal(load, archive)
+    for share in (0.02, 0.5, 0.99):
+        archive.write_bytes(whole[: int(share * len(whole))])
+        assert "is not a complete checkpoint" in refusal(load, archive)
 
 
 def test_what_is_no_file(path, tmp_path):
@@ -217,9 +211,8 @@ def test_two_records_of_one_name(archive, tmp_path, marker):
     records = list(records_of(archive).items())
     code = pickle.dumps(checkpoint(extra=RunsCode(marker)), protocol=2)
     for name in ("data.pkl", "DATA.PKL"):  # torch's reader ignores case
-        for many in ([(name, code), *records], [*records, (name, code)]):
-            error = refusal(load, rewritten(tmp_path / "two.pt", many))
-            assert "two records of the same name" in error
+        error = refusal(load, rewritten(tmp_path / "two.pt", [*records, (name, code)]))
+        assert "two records of the same name" in error
     load(rewritten(tmp_path / "one.pt", records))
 
 

@@ -31,18 +31,13 @@ def test_values_are_pythons(text):
     [
         "__import__('os').getcwd()",
         "[x for x in (1,)]",
-        "(lambda: 1)()",
         "f'{1}'",
         "().__class__",
         "[1][0]",
         "open",
         "9**9**9",
-        "~1",
-        "1 if True else 2",
         "import os",
-        "1; 2",
         "(" * 500,
-        "\0",
         "",
     ],
 )

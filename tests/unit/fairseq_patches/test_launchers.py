@@ -78,15 +78,6 @@ def test_a_process_without_others_has_no_place(environ):
     assert prepared(environ) == {}
 
 
-def test_scontrol_reads_a_list_of_machines(tmp_path, monkeypatch):
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text('#!/bin/sh\necho "$1-$2-$3"; echo node4\n')
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    place = place_of(of_srun(1, nodes="node[3-4]"), 99)
-    assert place.init_method == "tcp://show-hostnames-node[3-4]:99"
-
-
 ENV = {"distributed_init_method": "env://"}
 TCP = {"distributed_init_method": "tcp://n1:7"}
 SECOND_OF_TWO = {**ENV, "distributed_world_size": 2, "distributed_rank": 1, **ON_CPU}
