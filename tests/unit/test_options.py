@@ -125,7 +125,6 @@ def test_the_files_that_are_read():
     assert files_read(Files(path="a", texts=["d", "e"])) == ["a", "d", "e"]
 
 
-@pytest.mark.parametrize("words", ["d", "--path p", "d --path p --count x", "d --path p --kind c"])
 def test_a_line_that_cannot_be_read():
     for words in ("d", "--path p", "d --path p --count x", "d --path p --kind c"):
         with pytest.raises(SystemExit):
