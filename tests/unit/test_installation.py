@@ -91,24 +91,12 @@ import sys
 from fairseq_doc import installation
 folder_of = installation.folder_of
 installation.folder_of = lambda name: None if name == "fairseq" else folder_of(name)
-installation.distributions_of = lambda name: []
 sys.modules["fairseq"] = None
-sys.argv[:] = {words}
-{call}
+from fairseq_doc.cli.main import main
+sys.exit(main(["eval-lm", "x"]))
 """
-REGISTRATION = "from fairseq_doc import registration"
-MAIN = "from fairseq_doc.cli.main import main; sys.exit(main())"
 
 
-@pytest.mark.parametrize(
-    "words, call, lines",
-    [
-        (["fairseq-train"], REGISTRATION, 1),
-        (["fairseq-doc", "eval-lm", "x"], MAIN, 1),
-        (["mine"], REGISTRATION, None),  # a library gets the exception
-    ],
-)
-def test_a_command_without_fairseq_ends_in_one_line(words, call, lines):
-    output = fail([sys.executable, "-c", NO_FAIRSEQ.format(words=words, call=call)]).splitlines()
-    assert lines is None or len(output) == lines
-    assert "rror: expected fairseq 0.12; got none: pip install fairseq-fixed" in output[-1]
+def test_a_command_without_fairseq_ends_in_one_line():
+    (line,) = fail([sys.executable, "-c", NO_FAIRSEQ]).splitlines()
+    assert "error: expected fairseq 0.12; got none: pip install fairseq-fixed" in line
