@@ -200,10 +200,7 @@ def lock(path: _Path, message: str) -> IO[str]:
     the lock alone, made if there is none; ``message`` is the error if another process holds it.
     Forked children do not inherit it, as they would with ``flock`` (or the package filelock): the
     loader processes of a killed training may outlive it."""
-    try:
-        file = open(path, "a")  # noqa: SIM115
-    except OSError as error:
-        raise FairseqDocError(f"cannot write {path}: {error.strerror}") from None
+    file = open(path, "a")  # noqa: SIM115
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

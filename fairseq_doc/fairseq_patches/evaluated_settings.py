@@ -10,10 +10,7 @@ import sys
 from fairseq_doc.errors import FairseqDocError, shown
 
 _VALUES = (ast.Expression, ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Load)
-_SUMS_AND_PRODUCTS = (
-    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div),
-    *(ast.UnaryOp, ast.UAdd, ast.USub),
-)
+_OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd)
 
 
 def apply() -> None:
@@ -30,7 +27,7 @@ def plain_value(text: str) -> object:
         raise TypeError(f"expected a string to evaluate; got a {type(text).__name__}")
     try:
         tree = ast.parse(text.strip(), mode="eval")
-        if all(isinstance(part, _VALUES + _SUMS_AND_PRODUCTS) for part in ast.walk(tree)):
+        if all(isinstance(part, _VALUES + _OPERATIONS) for part in ast.walk(tree)):
             return eval(compile(tree, "<setting>", "eval"))
     except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
         pass
