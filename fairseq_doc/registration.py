@@ -1,8 +1,12 @@
 """Registers everything with fairseq, by the imports below; every entry point imports this file."""
 
+import logging
+
 from fairseq_doc import installation
 
 installation.check()
+# On import, fairseq looks for tensorboardX, which this package does not use.
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from fairseq_doc import fairseq_patches
 
