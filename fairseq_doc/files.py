@@ -165,7 +165,8 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
     if not in_place and not overwrite:
         _refuse_existing(path)
     try:
-        with _in_place(path, binary) if in_place else _renamed(path, binary) as file:
+        opened: Any = _in_place(path, binary) if in_place else _renamed(path, binary)
+        with opened as file:
             yield file
     except BrokenPipeError:  # the reader has enough
         raise

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from fairseq_doc.errors import FairseqDocError
 
 _OPTION, _GROUP = "option", "group"
-_OURS = ("name", "needs", "without", "least", "above", "below", "reads")  # unknown to argparse
+_OURS = ("name", "needs", "without", "least", "below", "reads")  # unknown to argparse
 REQUIRED: Any = MISSING
 # {parameter: its option}, where they have different names
 _OPTIONS = {
@@ -49,8 +49,8 @@ def option(help: str, default: Any = None, **argument: Any) -> Any:
     ``argument`` goes to argparse's ``add_argument``, except ``positional=True``, a word without
     dashes; ``after_dashes=True``, the words after ``--``; ``name``, if it is not the field's;
     ``needs``, an option without which this one is refused; ``without``, options with which it is
-    refused; ``least`` or ``above``, and ``below``, its range; ``reads=True``, if its value is a
-    file that is read, a folder of data, or ``a:b`` of several, for :func:`files_read`.
+    refused; ``least`` and ``below``, its range; ``reads=True``, if its value is a file that is
+    read, a folder of data, or ``a:b`` of several, for :func:`files_read`.
     """
     # fairseq reads "help".
     return field(default=default, metadata={"help": help, _OPTION: {"help": help, **argument}})
@@ -107,16 +107,11 @@ def check_ranges(kind: type, settings: Any, prefix: str = "") -> None:
 
 def _range_problem(entry: Field, value: Any) -> str | None:
     rules = entry.metadata.get(_OPTION, {})
-    low, high = rules.get("least", rules.get("above")), rules.get("below", math.inf)
-    if value is None or low is None:
+    least, below = rules.get("least"), rules.get("below", math.inf)
+    if least is None or value is None or least <= value < below:
         return None
-    if "above" in rules:
-        fits, expected = low < value < high, f"in ({low}, {high})"
-    else:
-        fits, expected = low <= value < high, f"in [{low}, {high})"
-    if high == math.inf:
-        expected = f"{'more than' if 'above' in rules else 'at least'} {low}"
-    return None if fits else f"must be {expected}; got {value}"
+    expected = f"at least {least}" if below == math.inf else f"in [{least}, {below})"
+    return f"must be {expected}; got {value}"
 
 
 def files_read(settings: Any) -> list[str]:

@@ -33,7 +33,7 @@ from torch.nn.utils import get_total_norm
 
 from fairseq_doc.adaptation.gradient_statistics import differentiable, mean_nll, trained_parameters
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.options import check_ranges, option
+from fairseq_doc.options import option
 
 ADAPTED = ("all", "output-weights")
 # (eta, lambda) at segments of five steps that --dynamic-search tries; both grow with the segment.
@@ -53,11 +53,11 @@ class DynamicSettings:
         metavar="T",
         least=1,
     )
-    rate: float | None = option(f"learning rate eta (default: {USUAL_RATE} T / 5)", above=0)
+    rate: float | None = option(f"learning rate eta (default: {USUAL_RATE} T / 5)")
     decay: float | None = option(
         f"lambda, how fast weights return to the trained ones (default: {USUAL_DECAY} T / 5)"
     )
-    epsilon: float = option("epsilon", 2e-5, above=0)
+    epsilon: float = option("epsilon", 2e-5)
     bound: float = option(
         "longest update, in lengths of a typical one on the training text; inf: none, as published",
         1.5,
@@ -86,10 +86,15 @@ class DynamicSettings:
             object.__setattr__(self, "rate", USUAL_RATE * scale)
         if self.decay is None:
             object.__setattr__(self, "decay", min(1.0, USUAL_DECAY * scale))
-        check_ranges(DynamicSettings, self, "dynamic.")
+        for name in ("rate", "epsilon"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise FairseqDocError(
+                    f"dynamic.{name} must be positive; got {getattr(self, name)}",
+                    f"dynamic.{name}",
+                )
         if not self.bound > 0:
             raise FairseqDocError(
-                f"dynamic.bound must be more than 0; got {self.bound}", "dynamic.bound"
+                f"dynamic.bound must be positive; got {self.bound}", "dynamic.bound"
             )
         assert self.decay is not None
         if not 0 <= self.decay <= 1:

@@ -18,7 +18,7 @@ from fairseq_doc.adaptation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_p
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
 from fairseq_doc.modules.mixture import at_temperature, check_finite
-from fairseq_doc.options import REQUIRED, check_ranges, option
+from fairseq_doc.options import REQUIRED, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,14 @@ class SampleSettings:
         AVERAGES[0],
         choices=AVERAGES,
     )
-    dropout_scale: float = option(
-        "factor of all dropout rates of the samples", 1.0, metavar="F", least=0
-    )
+    dropout_scale: float = option("factor of all dropout rates of the samples", 1.0, metavar="F")
     seed: int = option("random seed of the dropout masks", 1)
 
     def __post_init__(self) -> None:
-        check_ranges(SampleSettings, self)
+        if self.dropout_scale < 0:
+            raise FairseqDocError(
+                f"dropout_scale must be at least 0; got {self.dropout_scale}", "dropout_scale"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

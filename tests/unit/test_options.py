@@ -25,7 +25,7 @@ from fairseq_doc.options import (
 @dataclass(frozen=True, kw_only=True)
 class Inner:
     window: int = option("its window", REQUIRED, metavar="N")
-    share: float = option("its share", 0.1, name="lambda", above=0, below=1)
+    share: float = option("its share", 0.1, name="lambda", least=0, below=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def test_the_help_has_every_option_with_its_default():
         ("--learn-rate 0.2", "--learn-rate needs --learn"),
         ("--search", "--search needs --in-window"),
         ("--count 0", "--count must be at least 1; got 0"),
-        ("--in-window 1 --in-lambda 1", "--in-lambda must be in (0, 1); got 1.0"),
+        ("--in-window 1 --in-lambda 1", "--in-lambda must be in [0, 1); got 1.0"),
         (
             "--search --in-window 3 --in-lambda 0.5",
             "--search cannot be combined with --in-lambda",

@@ -174,11 +174,11 @@ def test_several_columns_are_refused(text):
 @pytest.mark.parametrize(
     "settings, problem",
     [
-        ({"rate": 0.0}, "dynamic.rate must be more than 0; got 0.0"),
-        ({"rate": math.inf}, "dynamic.rate must be more than 0; got inf"),
-        ({"epsilon": -1.0}, "dynamic.epsilon must be more than 0; got -1.0"),
-        ({"bound": 0.0}, "dynamic.bound must be more than 0; got 0.0"),
-        ({"bound": math.nan}, "dynamic.bound must be more than 0; got nan"),
+        ({"rate": 0.0}, "dynamic.rate must be positive; got 0.0"),
+        ({"rate": math.inf}, "dynamic.rate must be positive; got inf"),
+        ({"epsilon": -1.0}, "dynamic.epsilon must be positive; got -1.0"),
+        ({"bound": 0.0}, "dynamic.bound must be positive; got 0.0"),
+        ({"bound": math.nan}, "dynamic.bound must be positive; got nan"),
         ({"decay": 1.1}, r"dynamic.decay must be in \[0, 1\]; got 1.1"),
         ({"decay": math.nan}, r"dynamic.decay must be in \[0, 1\]; got nan"),
         ({"adapt": "some"}, f"expected {' or '.join(ADAPTED)}; got 'some'"),
