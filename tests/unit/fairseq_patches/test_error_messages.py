@@ -91,16 +91,10 @@ def test_a_name_that_no_registry_knows_is_one_line(ended):
     assert line.endswith("registered with fairseq; got 'cross_entropie'\n")
 
 
-@pytest.mark.parametrize(
-    "program, message",
-    [
-        ("fairseq-train", "fairseq_doc: interrupted; the same command continues from the last"),
-        ("fairseq-generate", "fairseq_doc: interrupted\n"),
-    ],
-)
-def test_ctrl_c_is_one_line(ended, monkeypatch, program, message):
-    monkeypatch.setattr(sys, "argv", [program])
-    assert ended(KeyboardInterrupt()).startswith(message)
+def test_ctrl_c_is_one_line(ended, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["fairseq-train"])
+    line = ended(KeyboardInterrupt())
+    assert line.startswith("fairseq_doc: interrupted; the same command continues from the last")
 
 
 @pytest.mark.parametrize(
@@ -117,16 +111,7 @@ def test_an_error_during_an_interruption_does_not_hide_it(
     assert caught.value.code == status and capsys.readouterr() == ("", line)
 
 
-@pytest.mark.parametrize(
-    "program, is_command",
-    [
-        ("/env/bin/fairseq-train", True),
-        ("/env/lib/site-packages/fairseq_cli/train.py", True),
-        ("/programs/train.py", False),
-        ("-c", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize("program, is_command", [("/env/bin/fairseq-train", True), ("-c", False)])
 def test_the_hook_is_installed_in_fairseqs_commands_alone(monkeypatch, program, is_command):
     before = sys.excepthook
     monkeypatch.setattr(sys, "excepthook", before)
