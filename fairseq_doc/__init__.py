@@ -3,7 +3,7 @@
 The data goes through the files in this order, and each imports only from what lies before it:
 
     errors.py                        what a user can correct, in one line
-    installation.py                  whether Python, torch and fairseq can be used
+    installation.py                  whether torch and fairseq can be used
     interruptions.py                 how a command ends by SIGTERM
     fairseq_warnings.py              warnings about fairseq's own code are not shown
     options.py                       options as fields of dataclasses -> parser, settings

@@ -4,12 +4,10 @@ This file imports neither torch nor fairseq, so ``fairseq-doc`` also hides warni
 fairseq is imported. fairseq's own commands import this file later and show earlier warnings.
 """
 
-import os
-import re
 import warnings
-from importlib.util import find_spec
 
-_DEPRECATIONS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, SyntaxWarning)
+_FAIRSEQ = r"fairseq(_cli)?(\.|\Z)"  # pattern of the module that a warning is about
+_DEPRECATIONS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)
 # torch's compiled code raises deprecations as UserWarning, with the place in its source.
 _OF_COMPILED_TORCH = r"(?s).*\(Triggered internally at "
 # The beginnings of warnings that other packages raise when fairseq calls them.
@@ -26,17 +24,8 @@ _MESSAGES = (
 
 def apply() -> None:
     """Add the filters; another call moves them to the front again."""
-    files = _files_of_fairseq()
     for category in _DEPRECATIONS:
-        warnings.filterwarnings("ignore", category=category, module=files)
-    warnings.filterwarnings("ignore", _OF_COMPILED_TORCH, UserWarning, files)
+        warnings.filterwarnings("ignore", category=category, module=_FAIRSEQ)
+    warnings.filterwarnings("ignore", _OF_COMPILED_TORCH, UserWarning, _FAIRSEQ)
     for message in _MESSAGES:
         warnings.filterwarnings("ignore", message)
-
-
-def _files_of_fairseq() -> str:
-    """Pattern of a warning's module in fairseq: its name, or its path where the compiler warns."""
-    specs = [spec for spec in map(find_spec, ("fairseq", "fairseq_cli")) if spec]
-    folders = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
-    paths = [re.escape(folder + os.sep) for folder in folders]
-    return "|".join([r"fairseq(_cli)?(\.|\Z)", *paths])

@@ -1,4 +1,4 @@
-"""Checks that Python, torch and fairseq can be used; imports neither torch nor fairseq.
+"""Checks that torch and fairseq can be used; imports neither.
 
 The package ``fairseq`` comes from ``fairseq-fixed``, ``ve-fairseq`` or ``fairseq`` itself, often an
 editable checkout; any version 0.12 works. If two of them are installed, they overwrite each other's
@@ -8,7 +8,6 @@ files without pip noticing.
 import importlib.util
 import logging
 import re
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from fairseq_doc.errors import FairseqDocError
 
 logger = logging.getLogger(__name__)
 
-# fairseq reads its dataclasses' types as Python up to 3.13 prints them: 3.14 prints X | None.
-FIRST_PYTHON_WITHOUT_FAIRSEQ = (3, 14)
 # The first torch whose default is not to run code from a checkpoint, except for allowed types.
 LOWEST_TORCH = (2, 6)
 FAIRSEQ = (0, 12)
@@ -41,57 +38,34 @@ def folder_of(package: str) -> Path | None:
 
 
 def check() -> None:
-    """Raise ``FairseqDocError`` unless Python, torch and fairseq can be used; an untested version
-    of fairseq only gives a warning."""
-    if sys.version_info >= FIRST_PYTHON_WITHOUT_FAIRSEQ:
-        raise FairseqDocError(
-            f"expected Python 3.10 to 3.13; got {sys.version.split()[0]}, which cannot import "
-            "fairseq"
-        )
-    _check_torch()
-    _check_fairseq()
-
-
-def _check_torch() -> None:
+    """Raise ``FairseqDocError`` unless torch and fairseq can be used; an untested version of fairseq
+    only gives a warning."""
     if folder_of("torch") is None:
         raise FairseqDocError("expected torch; got none: pip install torch")
-    try:
-        version = metadata.version("torch")
-    except metadata.PackageNotFoundError:  # not installed by pip
-        return
-    if _numbers(version) < LOWEST_TORCH:
-        lowest = ".".join(map(str, LOWEST_TORCH))
-        raise FairseqDocError(
-            f"expected torch {lowest} or newer; got {version}: pip install --upgrade torch"
-        )
-
-
-def _check_fairseq() -> None:
-    providers, folder = distributions_of("fairseq"), folder_of("fairseq")
+    for provider in distributions_of("torch"):
+        if _numbers(provider) < LOWEST_TORCH:
+            lowest = ".".join(map(str, LOWEST_TORCH))
+            raise FairseqDocError(
+                f"expected torch {lowest} or newer; got {provider}: pip install --upgrade torch"
+            )
+    folder, providers = folder_of("fairseq"), distributions_of("fairseq")
     if folder is None:
-        if not providers:
-            raise FairseqDocError(f"expected fairseq 0.12; got none: {INSTALL}")
-        raise FairseqDocError(
-            f"the files of {providers[0]} are missing; another distribution of fairseq may have "
-            f"removed them: pip install --force-reinstall --no-deps {providers[0].split()[0]}"
-        )
+        raise FairseqDocError(f"expected fairseq 0.12; got none: {INSTALL}")
     if len(providers) > 1:
-        names = " ".join(provider.split()[0] for provider in providers)
         logger.warning(
             f"expected one distribution of fairseq; got {' and '.join(providers)}, which overwrite "
-            f"each other's files: pip uninstall {names}, then install one of them"
+            "each other's files: pip uninstall both, then install one of them"
         )
     if not providers and (folder / "version.txt").exists():  # a checkout on the path
         providers = [f"fairseq {(folder / 'version.txt').read_text().strip()}"]
     for provider in providers:
-        name, _, version = provider.partition(" ")
         problem = f"expected fairseq 0.12; got {provider}"
-        if _numbers(version) < FAIRSEQ:
-            raise FairseqDocError(f"{problem}: pip uninstall {name}, then {INSTALL}")
-        if _numbers(version) > FAIRSEQ:
-            logger.warning(f"{problem}, which is untested: if it fails, {INSTALL}")
+        if _numbers(provider) < FAIRSEQ:
+            raise FairseqDocError(f"{problem}: pip uninstall {provider.split()[0]}, then {INSTALL}")
+        if _numbers(provider) > FAIRSEQ:
+            logger.warning(f"{problem}, which is untested")
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """``2.6.0+cpu`` -> (2, 6)."""
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+def _numbers(provider: str) -> tuple[int, ...]:
+    """``torch 2.6.0+cpu`` -> (2, 6)."""
+    return tuple(int(number) for number in re.findall(r"\d+", provider.split()[1])[:2])

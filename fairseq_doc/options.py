@@ -15,7 +15,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields
-from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -50,8 +49,8 @@ def option(help: str, default: Any = None, **argument: Any) -> Any:
     ``argument`` goes to argparse's ``add_argument``, except ``positional=True``, a word without
     dashes; ``after_dashes=True``, the words after ``--``; ``name``, if it is not the field's;
     ``needs``, an option without which this one is refused; ``without``, options with which it is
-    refused; ``least`` and ``below``, the range for :func:`check_ranges`; ``reads=True``, if its
-    value is a file that is read, a folder of data, or ``a:b`` of several, for :func:`files_read`.
+    refused; ``least`` and ``below``, its range; ``reads=True``, if its value is a file that is
+    read, a folder of data, or ``a:b`` of several, for :func:`files_read`.
     """
     # fairseq reads "help".
     return field(default=default, metadata={"help": help, _OPTION: {"help": help, **argument}})
@@ -63,21 +62,6 @@ def group(prefix: str, switch: str, help: str = "") -> Any:
     return field(default=None, metadata={_GROUP: (prefix and f"{prefix}-", switch, help)})
 
 
-def positive(text: str) -> int:
-    """An integer of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
-def folder(text: str) -> Path:
-    """The name of a folder: an empty one would be the current folder."""
-    if not text:
-        raise ValueError
-    return Path(text)
-
-
 def parse_grid(name: str, text: str, least: float = -math.inf) -> list[float]:
     """``0:2:0.05`` -> [0.0, 0.05, ..., 2.0], rounded to 10 decimals; ``name`` is the option's name,
     for errors."""
@@ -85,7 +69,7 @@ def parse_grid(name: str, text: str, least: float = -math.inf) -> list[float]:
         first, last, step = map(float, text.split(":"))
     except ValueError:
         first = last = step = math.nan
-    if not (least <= first <= last < math.inf and math.isfinite(first) and 0 < step < math.inf):
+    if not (-math.inf < first <= last < math.inf and least <= first and 0 < step < math.inf):
         bound = "" if least == -math.inf else f"{least:g} <= "
         raise FairseqDocError(
             f"{name}: expected FROM:TO:STEP with {bound}FROM <= TO and STEP > 0, such as 0:2:0.1; "
@@ -116,12 +100,18 @@ def check_ranges(kind: type, settings: Any, prefix: str = "") -> None:
     ``settings`` is an object of that class or a configuration of OmegaConf; ``prefix``, such as
     ``cache.``, says in an error where it belongs."""
     for entry in fields(kind):
-        rules, value = entry.metadata.get(_OPTION, {}), getattr(settings, entry.name)
-        least, below = rules.get("least"), rules.get("below", math.inf)
-        if least is not None and value is not None and not least <= value < below:
-            expected = f"at least {least}" if below == math.inf else f"in [{least}, {below})"
+        if problem := _range_problem(entry, getattr(settings, entry.name)):
             name = prefix + entry.name
-            raise FairseqDocError(f"{name} must be {expected}; got {value}", name)
+            raise FairseqDocError(f"{name} {problem}", name)
+
+
+def _range_problem(entry: Field, value: Any) -> str | None:
+    rules = entry.metadata.get(_OPTION, {})
+    least, below = rules.get("least"), rules.get("below", math.inf)
+    if least is None or value is None or least <= value < below:
+        return None
+    expected = f"at least {least}" if below == math.inf else f"in [{least}, {below})"
+    return f"must be {expected}; got {value}"
 
 
 def files_read(settings: Any) -> list[str]:
@@ -218,6 +208,8 @@ def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T
             value = given.get(_dest(prefix + _written(entry)))
         if value is not None:
             values[entry.name] = value
+        if problem := _range_problem(entry, value):
+            raise FairseqDocError(f"--{prefix}{_written(entry)} {problem}")
         if _is_given(value):
             _check_others(entry, given, kind)
     return kind(**values)

@@ -1,17 +1,12 @@
 """Registers everything with fairseq, by the imports below; every entry point imports this file."""
 
-import sys
+import logging
 
 from fairseq_doc import installation
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.interruptions import runs_a_command
 
-try:
-    installation.check()
-except FairseqDocError as error:
-    if runs_a_command(sys.argv):  # the hook for such errors needs fairseq
-        sys.exit(f"fairseq_doc: error: {error}")
-    raise
+installation.check()
+# On import, fairseq looks for tensorboardX, which this package does not use.
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from fairseq_doc import fairseq_patches
 

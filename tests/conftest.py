@@ -160,7 +160,7 @@ def captured(out, err, stdin=b""):
         with (
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
-            mock.patch("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin))),
+            mock.patch("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(stdin)))),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")

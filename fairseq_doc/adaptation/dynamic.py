@@ -33,7 +33,7 @@ from torch.nn.utils import get_total_norm
 
 from fairseq_doc.adaptation.gradient_statistics import differentiable, mean_nll, trained_parameters
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.options import option, positive
+from fairseq_doc.options import option
 
 ADAPTED = ("all", "output-weights")
 # (eta, lambda) at segments of five steps that --dynamic-search tries; both grow with the segment.
@@ -51,7 +51,7 @@ class DynamicSettings:
         "tokens between updates; a larger number is faster",
         USUAL_SEGMENT,
         metavar="T",
-        type=positive,
+        least=1,
     )
     rate: float | None = option(f"learning rate eta (default: {USUAL_RATE} T / 5)")
     decay: float | None = option(
@@ -72,14 +72,12 @@ class DynamicSettings:
         "it does not exist; a.npz:b.npz for an ensemble (default: CHECKPOINT.BxT.npz)",
         metavar="FILE",
     )
-    columns: int = option(
-        "columns of the batches for these gradients", 100, metavar="B", type=positive
-    )
+    columns: int = option("columns of the batches for these gradients", 100, metavar="B", least=1)
     batches: int | None = option(
         "most batches for these gradients; with fewer, use a smaller rate (default: the "
         "whole text)",
         metavar="N",
-        type=positive,
+        least=1,
     )
 
     def __post_init__(self) -> None:

@@ -70,7 +70,7 @@ def is_reference(path: str | os.PathLike) -> bool:
 def read_reference(path: str | os.PathLike) -> list[LearningCurve]:
     """The seeds' curves of a reference file."""
     try:
-        content = json.loads(read_text(path, MAX_BYTES))
+        content = json.loads(read_text(path))
     except json.JSONDecodeError:
         content = None
     if not isinstance(content, dict) or content.get("kind") != KIND:

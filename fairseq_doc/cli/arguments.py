@@ -21,7 +21,7 @@ from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, MAX_WORDS, STATES, check_sentences
 from fairseq_doc.files import text_lines
 from fairseq_doc.ops.matmul import PRECISIONS
-from fairseq_doc.options import REQUIRED, group, option, positive
+from fairseq_doc.options import REQUIRED, group, option
 from fairseq_doc.preparation.byte_tokens import BYTE
 from fairseq_doc.preparation.raw_counts import RawCounts, count, with_line_ends
 from fairseq_doc.preparation.text_form import TextForm, form_of
@@ -64,7 +64,7 @@ class ProgressOptions:
 
     no_progress_bar: bool = option("do not show progress", False)
     log_interval: int = option(
-        "batches between lines of progress, if it is written to a file", 100, type=positive
+        "batches between lines of progress, if it is written to a file", 100, least=1
     )
 
 
@@ -127,7 +127,7 @@ class SplitOptions:
     gen_subset: str = option("split to read", "test")
     eval_window: int | None = option(
         "tokens evaluated at once; changes memory and speed, not results (default: as in training)",
-        type=positive,
+        least=1,
     )
 
 
@@ -151,9 +151,9 @@ class TextOptions:
         choices=STATES,
     )
     empty_lines: bool = option("score the end mark of empty lines (default: an error)", False)
-    max_words: int = option("maximal number of words or bytes per line", MAX_WORDS, type=positive)
+    max_words: int = option("maximal number of words or bytes per line", MAX_WORDS, least=1)
     max_tokens: int = option(
-        "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, type=positive
+        "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, least=1
     )
 
     def read(self, data: str) -> tuple[list[str], TextForm]:

@@ -17,7 +17,7 @@ from fairseq_doc.cli.outputs import (
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.translation import load_translator
 from fairseq_doc.files import check_input, text_lines
-from fairseq_doc.options import option, positive
+from fairseq_doc.options import option
 from fairseq_doc.preparation.byte_tokens import WORD
 from fairseq_doc.preparation.text_form import TextForm, form_of_side
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, why_unusable
@@ -30,8 +30,8 @@ EXAMPLE = (
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, ModelOptions):
     input: str = option("file with the sentence (default: standard input)", "-", reads=True)
-    line: int = option("number of the line to read from the input", 1, type=positive)
-    beam: int = option("hypotheses kept at every step", 5, type=positive)
+    line: int = option("number of the line to read from the input", 1, least=1)
+    beam: int = option("hypotheses kept at every step", 5, least=1)
     tokenizer: str | None = option(
         "tokenise the sentence first (default: as in the settings.json of the data folder)",
         choices=TOKENIZERS,

@@ -9,7 +9,7 @@ from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.conversion.average import EPOCHS, UPDATES, averaged_checkpoint, last_checkpoints
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import whole_file
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option
 
 EXAMPLE = "fairseq-doc average checkpoints/ptb --last-epochs 5 --output averaged.pt"
 
@@ -27,14 +27,14 @@ class Options:
     last_epochs: int | None = option(
         "average the last N checkpoints in the folder from ends of epochs, such as checkpoint12.pt",
         metavar="N",
-        type=positive,
+        least=1,
         without=("last_updates",),
     )
     last_updates: int | None = option(
         "average the last N checkpoints in the folder from --save-interval-updates, such as "
         "checkpoint_3_1000.pt",
         metavar="N",
-        type=positive,
+        least=1,
     )
     ema: bool = option(
         "take the exponential moving average of the weights that --store-ema saved, also of a "

@@ -15,7 +15,7 @@ from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.evaluation.perplexity import as_written, perplexity_text
 from fairseq_doc.files import write_lines
 from fairseq_doc.json_text import as_json
-from fairseq_doc.options import REQUIRED, check_ranges, folder, option, positive
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation import raw_counts
 from fairseq_doc.preparation.stages import Say
 from fairseq_doc.tuning.comparison import SPLITS, compare, curves_of
@@ -38,7 +38,7 @@ class Options(ProgressOptions):
         type=str,
     )
     dir: Path = option(
-        "folder for the trainings and the table; systems can be added later", REQUIRED, type=folder
+        "folder for the trainings and the table; systems can be added later", REQUIRED
     )
     systems: str | None = option(
         "predefined systems among softmax, mos, doc; size, number of epochs and other options that "
@@ -46,16 +46,13 @@ class Options(ProgressOptions):
         metavar="NAME,NAME",
     )
     seeds: int = option("trainings per system", 3, metavar="N", least=1, below=MAX_SEEDS + 1)
-    workers: int = option("trainings run in parallel", 1, metavar="K", type=positive)
+    workers: int = option("trainings run in parallel", 1, metavar="K", least=1)
     reference: str | None = option(
         "raw test references, for the BLEU of a translation", metavar="RAW", reads=True
     )
     training: Sequence[str] | None = option(
         "the training shared by all systems: fairseq-train DATA ...", after_dashes=True
     )
-
-    def __post_init__(self) -> None:
-        check_ranges(Options, self)
 
 
 def run(settings: Options) -> dict[str, Any]:

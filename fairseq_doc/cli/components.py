@@ -27,7 +27,7 @@ from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines, 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.files import write_lines
-from fairseq_doc.options import option, positive
+from fairseq_doc.options import option
 
 EXAMPLE = (
     'echo "the company said it will" | fairseq-doc components data-bin/ptb --path a.pt '
@@ -43,16 +43,14 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
     top_words: int = option(
         "number of words listed per component or layer, for each word and in the summary",
         5,
-        type=positive,
+        least=1,
     )
-    min_count: int = option(
-        "minimal number of occurrences of a word in the summary", 10, type=positive
-    )
+    min_count: int = option("minimal number of occurrences of a word in the summary", 10, least=1)
     summary: bool = option("print only the summary, for a long text", False)
     tsv: str | None = option(
         "also write a row for each word and component into this file", metavar="FILE"
     )
-    line: int = option("line of the input that --picture plots", 1, type=positive, needs="picture")
+    line: int = option("line of the input that --picture plots", 1, least=1, needs="picture")
 
     def check_drawn_line(self, tokenized: Sequence[Sequence[str]]) -> None:
         if self.line > len(tokenized):

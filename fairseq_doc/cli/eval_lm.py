@@ -24,7 +24,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import perplexity
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
-from fairseq_doc.options import group, option, positive
+from fairseq_doc.options import group, option
 from fairseq_doc.preparation import raw_counts
 
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
@@ -42,7 +42,7 @@ def _temperature(text: str) -> float | str:
 @dataclass(frozen=True, kw_only=True)
 class Options(SplitOptions, AdaptationOptions):
     batch_size: int = option(
-        "columns into which the text is cut; the remainder is left out", 1, type=positive
+        "columns into which the text is cut; the remainder is left out", 1, least=1
     )
     temperature: float | str = option(
         f"replace P by P^(1/T), renormalised; {SEARCH}: the best of 1 / T = 1.06, 1.04, ..., 0.8 on "
@@ -70,7 +70,7 @@ class Options(SplitOptions, AdaptationOptions):
         f"number of tokens of {SEARCHED_SPLIT} on which each pair is tried",
         30_000,  # as in the fast grid of benkrause/dynamic-evaluation
         metavar="N",
-        type=positive,
+        least=1,
         needs="dynamic-search",
     )
 

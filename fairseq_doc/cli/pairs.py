@@ -8,7 +8,7 @@ from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of
 from fairseq_doc.cli.outputs import check_outputs
 from fairseq_doc.evaluation.minimal_pairs import judge, read_pairs
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option
 
 EXAMPLE = "fairseq-doc pairs data-bin/mine blimp/*.jsonl --path a.pt"
 
@@ -26,7 +26,7 @@ class Options(ProgressOptions, ModelOptions):
         reads=True,
     )
     max_tokens: int = option(
-        "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, type=positive
+        "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, least=1
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.options import option, positive
+from fairseq_doc.options import option
 from fairseq_doc.preparation.stages import Say
 
 DATA_BIN = Path("data-bin")
@@ -31,7 +31,7 @@ class PreparationOptions:
 class WorkerOptions(PreparationOptions):
     """Options of preparation commands that use several processes."""
 
-    workers: int = option("number of processes for binarisation", 1, type=positive, metavar="N")
+    workers: int = option("number of processes for binarisation", 1, least=1, metavar="N")
 
 
 def default_destination(folder: Path, suffix: str = "") -> Path:

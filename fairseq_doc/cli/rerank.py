@@ -21,7 +21,7 @@ from fairseq_doc.cli.tree_arguments import (
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
 from fairseq_doc.files import check_input, write_files
-from fairseq_doc.options import REQUIRED, check_ranges, option, parse_grid, positive
+from fairseq_doc.options import REQUIRED, option, parse_grid
 from fairseq_doc.parsing.bracketing import EXCLUDED, bracketing_f1
 from fairseq_doc.parsing.reranking import TreeLists, read_tree_lists, scored_lines
 from fairseq_doc.preparation.trees import Tree, without_traces
@@ -69,14 +69,13 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
     max_candidates: int = option(
         "candidates scored at once; changes memory and speed, not results",
         MAX_SEQUENCES,
-        type=positive,
+        least=1,
     )
     overwrite: bool = option("replace existing outputs", False)
 
     def __post_init__(self) -> None:
         if not (self.tune or self.output or self.output_nbest):
             raise FairseqDocError("nothing to do: expected --tune, --output or --output-nbest")
-        check_ranges(Options, self)
         if self.tune and self.weight:
             raise FairseqDocError("--weight cannot be combined with --tune, which finds the weight")
         _ = self.grid

@@ -21,7 +21,7 @@ from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.scoring import MAX_WORDS
 from fairseq_doc.files import write_files
-from fairseq_doc.options import REQUIRED, check_needs, option, parse_grid, positive
+from fairseq_doc.options import REQUIRED, check_needs, option, parse_grid
 from fairseq_doc.preparation.text_form import WORDS, form_of
 from fairseq_doc.scoring import rescoring
 from fairseq_doc.scoring.metrics import METRICS, metric_of
@@ -73,9 +73,7 @@ class Options(ProgressOptions, ModelOptions):
         needs="metric",
         reads=True,
     )
-    max_words: int = option(
-        "maximal number of words or bytes per candidate", MAX_WORDS, type=positive
-    )
+    max_words: int = option("maximal number of words or bytes per candidate", MAX_WORDS, least=1)
     weight: float | None = option("weight of the language model relative to the first pass")
     bonus: float | None = option("score added for each word; without it short candidates win")
     metric: str | None = option(

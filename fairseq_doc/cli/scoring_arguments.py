@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.options import REQUIRED, check_ranges, option
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation.tokenization import moses_remark
 from fairseq_doc.scoring.hypotheses import ReadOptions, System, read_references, read_system
 
@@ -33,7 +33,6 @@ class ScoringOptions(ReadOptions):
     )
 
     def __post_init__(self) -> None:
-        check_ranges(ScoringOptions, self)
         if len({os.path.realpath(path) for path in self.outputs}) < len(self.outputs):
             raise FairseqDocError(f"expected different outputs; got {', '.join(self.outputs)}")
 

@@ -18,7 +18,7 @@ from fairseq_doc.evaluation.translation import (
     unknown_units,
 )
 from fairseq_doc.files import check_input, text_lines
-from fairseq_doc.options import group, option, positive
+from fairseq_doc.options import group, option
 from fairseq_doc.scoring.decoding import DecodingOptions, tune_decoding
 
 EXAMPLE = 'echo "Two men sit." | fairseq-doc translate data-bin/en-de --path a.pt:b.pt'
@@ -35,7 +35,7 @@ class Options(SearchOptions, ProgressOptions, ModelOptions):
     max_tokens: int = option(
         "source units translated at once; changes memory and speed, not results",
         MAX_TOKENS,
-        type=positive,
+        least=1,
     )
     tune: DecodingOptions | None = group("tune", switch="input")
 

@@ -61,9 +61,13 @@ def averaged_checkpoint(paths: Sequence[str], ema: bool = False) -> dict[str, An
     first_settings: dict[str, Any] = {}
     sums: dict[str, Tensor] = {}
     for path in paths:
-        load: Any = checkpoint_utils
-        state = (load.load_ema_from_checkpoint if ema else load.load_checkpoint_to_cpu)(path)
-        weights = state["model"]
+        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(path)
+        weights = state["extra_state"].get("ema") if ema else state["model"]
+        if not weights:
+            raise FairseqDocError(
+                f"{path} has no moving average: expected a checkpoint of a training with "
+                "--store-ema"
+            )
         settings = _architecture(state)
         if not first:
             first, first_settings = weights, settings
@@ -73,16 +77,12 @@ def averaged_checkpoint(paths: Sequence[str], ema: bool = False) -> dict[str, An
                 sums[name] = sums.get(name, 0) + tensor.double()
     tied: dict[tuple, Tensor] = {}  # by the memory's address, so that a tied matrix is saved once
     for name, total in sums.items():
-        own = state["model"][name]
+        own = weights[name]
         mean = (total / len(paths)).to(own.dtype)
         weights[name] = tied.setdefault((own.data_ptr(), own.shape), mean)
     iterator = {"train_iterator": state["extra_state"].get("train_iterator")}
     state.pop("last_optimizer_state", None)
-    cfg = (
-        state["cfg"]
-        if ema
-        else OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
-    )
+    cfg = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
     return {**state, "cfg": cfg, "model": weights, "extra_state": iterator}
 
 

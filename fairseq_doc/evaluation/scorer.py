@@ -18,7 +18,7 @@ from fairseq_doc.adaptation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_p
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
 from fairseq_doc.modules.mixture import at_temperature, check_finite
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class SampleSettings:
         "dropout)",
         REQUIRED,
         metavar="K",
-        type=positive,
+        least=1,
     )
     average: str = option(
         "mean of the samples' probabilities; geometric: for one softmax, the mean of the logits",

@@ -1,11 +1,8 @@
 """Every change that this package makes to fairseq, one file per reason."""
 
+import atexit
 import functools
-import logging
 import sys
-
-# On import, fairseq looks for tensorboardX, which this package does not use.
-logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from fairseq_doc import fairseq_warnings, interruptions
 
@@ -18,7 +15,6 @@ from fairseq_doc.fairseq_patches import (  # noqa: F401
     checkpoint_writing,
     error_messages,
     evaluated_settings,
-    foreign_checkpoints,
     language_models,
     last_batch,
     launchers,
@@ -37,9 +33,11 @@ def apply_all() -> None:
     """Apply every patch, once per process."""
     fairseq_warnings.apply()
     wrapping.apply()
+    checkpoint_reading.apply()
     evaluated_settings.apply()
     sentence_blocks.apply()
     text_files.apply()
     error_messages.apply()
     launchers.refuse_copies(sys.argv)  # after the hook that prints its error in one line
     interruptions.apply()
+    atexit.register(loader_threads.end_loading)

@@ -17,9 +17,6 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import check_input
 
-_SENTENCE = 4 + 8  # bytes of a sentence's size and offset in the .idx file, after the header
-_HEADER = 9 + 8 + 1 + 8  # bytes of the header: magic word, version, type of the words, count
-
 
 @replaces(indexed_dataset, "get_indexed_dataset_to_local")
 def find_checked(find, path):
@@ -40,16 +37,13 @@ def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=No
         raise FairseqDocError(f"{words} is empty: expected at least one sentence")
     try:
         dataset = make_dataset(path, impl, fix_lua_indexing, dictionary)
-    except (OSError, MemoryError) as error:
-        reason = getattr(error, "strerror", None) or "out of memory"
-        raise FairseqDocError(f"cannot read {path}.bin or .idx: {reason}") from None
+        is_damaged = isinstance(dataset, MMapIndexedDataset) and not _fits(dataset)
     except Exception as error:  # a damaged file can fail anywhere in its reader
-        text = " ".join(str(error).split())[:200]
-        raise _damaged(path, f"{type(error).__name__} ({text})") from error
-    if isinstance(dataset, MMapIndexedDataset):
-        _check_index(path, dataset)
-        if dictionary is not None:
-            _check_words(path, dataset, len(dictionary))
+        raise _damaged(path, str(error) or type(error).__name__) from error
+    if is_damaged:
+        raise _damaged(path, "sizes or offsets that do not fit the .bin file")
+    if isinstance(dataset, MMapIndexedDataset) and dictionary is not None:
+        _check_words(path, dataset, len(dictionary))
     return dataset
 
 
@@ -62,21 +56,12 @@ def close_what_is_open(close, dataset):
         close(dataset)
 
 
-def _check_index(path, dataset):
-    index = dataset._index
-    dtype, sizes, offsets = np.dtype(index.dtype), index.sizes, index._pointers
-    ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
-    of_index, of_words = len(index._bin_buffer), len(dataset._bin_buffer)
-    if dtype.kind not in "iu":
-        raise _damaged(path, "an .idx file with another header")
-    if of_index != _HEADER + len(sizes) * _SENTENCE:
-        raise _damaged(path, f"an .idx file of {of_index:,} bytes for {len(sizes):,} sentences")
-    if (sizes < 0).any() or offsets[:1].any() or (offsets[1:] != ends[:-1]).any():
-        raise _damaged(path, "sentences that do not follow each other")
-    if ends[-1:].sum() != of_words:
-        raise _damaged(
-            path, f"an index for {ends[-1:].sum():,} bytes and a .bin file of {of_words:,}"
-        )
+def _fits(dataset):
+    """Whether the words are integers whose sentences follow each other and fill the .bin file."""
+    dtype, sizes = np.dtype(dataset._index.dtype), dataset._index.sizes
+    ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) * dtype.itemsize
+    in_order = (sizes >= 0).all() and np.array_equal(dataset._index._pointers, ends[:-1])
+    return dtype.kind in "iu" and in_order and ends[-1] == len(dataset._bin_buffer)
 
 
 def _check_words(path, dataset, words):
@@ -92,5 +77,5 @@ def _check_words(path, dataset, words):
 def _damaged(path, got):
     return FairseqDocError(
         f"{path} is damaged: expected {path}.bin and .idx as fairseq-preprocess wrote them; got "
-        f"{got}; prepare the data again"
+        f"{' '.join(got.split())[:200]}; prepare the data again"
     )

@@ -15,7 +15,6 @@ from types import TracebackType
 
 import yaml
 from fairseq import options, registry
-from fairseq.criterions import adaptive_loss
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from torch.distributed import DistNetworkError, DistStoreError
@@ -24,9 +23,6 @@ from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, inter
 from fairseq_doc.interruptions import how_it_ended, runs_a_command
 from fairseq_doc.options import with_flags
 
-_NO_ADAPTIVE_SOFTMAX = (
-    "models of this package have no adaptive softmax: give --criterion doc_cross_entropy"
-)
 # {beginning of a message of fairseq: text to add}
 _OF_FAIRSEQ = {
     "Must specify batch size": "; language models of this package need --batch-size",
@@ -34,25 +30,10 @@ _OF_FAIRSEQ = {
     "fairseq's",
     "Could not infer language pair": "; for a language model give --task bptt_language_modeling, "
     "or sample text from it by fairseq-doc generate",
-    "--replace-unk requires": "; leave it out: fairseq 0.12 does not store the alignment",
-    "AdaptiveLoss is not compatible": f"; {_NO_ADAPTIVE_SOFTMAX}",
-    "Seed must be between": "",
-    "Optimizer does not match": "",
-    "Criterion does not match": "",
-    "Could not infer task type from": "",
-    "Could not infer model type from": "",
     "Invalid loaded object type": "; expected a YAML mapping of names to values",
     "Model file not found": "",
     "Dataset not found": "",
     "Size of sample": ", or give --max-source-positions and --max-target-positions",
-}
-# {(type, file) of an error without a message, or with the message {}: text to print}
-_RAISED_IN = {
-    (KeyError, registry.__file__): "expected a name registered with fairseq; got {}",
-    (RuntimeError, options.__file__): (
-        "expected --arch, such as lstm_doc_lm or lstm_luong_doc; got none"
-    ),
-    (AssertionError, adaptive_loss.__file__): f"--criterion adaptive_loss: {_NO_ADAPTIVE_SOFTMAX}",
 }
 _OF_YAML = (yaml.YAMLError, HydraException, OmegaConfBaseException, UnicodeDecodeError)
 LONGEST = 500  # maximal number of characters of fairseq's message
@@ -94,34 +75,26 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
     for beginning, advice in _OF_FAIRSEQ.items():
         if text.startswith(beginning):
             return text[:LONGEST].rstrip(".") + advice
-    if Path(sys.argv[0]).stem in ("fairseq-hydra-train", "hydra_train") and isinstance(
-        error, _OF_YAML
-    ):
-        reason = " ".join(str(error.__cause__ or "").split())
-        return f"settings in YAML: {text} {reason}"[:LONGEST].rstrip()
-    return _of_lost_worker(error) or _by_place(error, traceback)
-
-
-def _of_lost_worker(error):
     for part in causes(error):
         of_gloo = isinstance(part, RuntimeError) and "gloo/transport" in str(part)
         if of_gloo or isinstance(part, DistNetworkError | DistStoreError):
-            return (
-                "another worker ended or did not start in time; see its output. To continue from "
-                "the last checkpoint, run the same command on every machine (got "
-                f"{shown(' '.join(str(part).split()), 200)})"
-            )
+            got = shown(" ".join(str(part).split()), 200)
+            return f"another worker ended or did not start in time; see its output ({got})"
+    if _file_of(error, traceback) == options.__file__ and isinstance(error, RuntimeError):
+        return "expected --arch, such as lstm_doc_lm or lstm_luong_doc; got none"
+    if _file_of(error, traceback) == registry.__file__ and isinstance(error, KeyError):
+        return f"expected a name registered with fairseq; got {shown(str(error.args[0]))}"
+    reads_yaml = Path(sys.argv[0]).stem in ("fairseq-hydra-train", "hydra_train")
+    if reads_yaml and isinstance(error, _OF_YAML):
+        reason = " ".join(str(error.__cause__ or "").split())
+        return f"settings in YAML: {text} {reason}"[:LONGEST].rstrip()
     return None
 
 
-def _by_place(error, traceback):
-    if traceback is None:
-        return None
-    *_, (frame, _) = walk_tb(traceback)
-    message = _RAISED_IN.get((type(error), frame.f_code.co_filename))
-    if message is None or ("{}" in message) != bool(error.args):
-        return None
-    return message.format(*(shown(str(argument)) for argument in error.args))
+def _file_of(error, traceback):
+    """The file that raised an error."""
+    frames = [frame for frame, _ in walk_tb(traceback)]
+    return frames[-1].f_code.co_filename if frames else None
 
 
 def check_settings_file(argv: Sequence[str]) -> None:

@@ -73,8 +73,7 @@ def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
     if all(name in environ for name in TORCHRUN):
         rank = int(environ["RANK"])
         local_rank = int(environ.get("LOCAL_RANK", rank))
-        workers = int(environ["WORLD_SIZE"])
-        place = Place("torchrun", rank=rank, workers=workers, local_rank=local_rank)
+        place = Place("torchrun", rank, int(environ["WORLD_SIZE"]), local_rank)
     elif "SLURM_STEP_NODELIST" in environ and "SLURM_PROCID" in environ:  # a task of srun
         place = _place_by_srun(environ, port)
     else:
@@ -94,14 +93,7 @@ def _place_by_srun(environ, port):
         port = 10_000 + job % 20_000
     rank, local_rank = int(environ["SLURM_PROCID"]), int(environ.get("SLURM_LOCALID", "0"))
     per_machine = workers // machines if workers % machines == 0 else None
-    return Place(
-        "srun",
-        rank=rank,
-        workers=workers,
-        local_rank=local_rank,
-        init_method=f"tcp://{nodes}:{port}",
-        per_machine=per_machine,
-    )
+    return Place("srun", rank, workers, local_rank, f"tcp://{nodes}:{port}", per_machine)
 
 
 def command_of(argv: list[str]) -> str:
@@ -112,14 +104,14 @@ def command_of(argv: list[str]) -> str:
 def refuse_copies(argv: list[str]) -> None:
     """Raise ``FairseqDocError`` if each process of torchrun would do the same work."""
     command = command_of(argv)
-    shares = {"--num-shards", "--distributed-world-size"} & {word.split("=")[0] for word in argv}
-    copies = command in ("eval-lm", "generate", "interactive") and not shares
-    place = place_of(os.environ) if copies else None
-    if place is not None and place.launcher == "torchrun":
-        raise FairseqDocError(
-            f"fairseq-{command} runs in one process, but torchrun started {place.workers}, which "
-            "would all do the same work; start it without a launcher"
-        )
+    shared = any(word.startswith(("--num-shards", "--distributed-world-size")) for word in argv)
+    if command in ("eval-lm", "generate", "interactive") and not shared:
+        place = place_of(os.environ)
+        if place is not None and place.launcher == "torchrun":
+            raise FairseqDocError(
+                f"fairseq-{command} runs in one process, but torchrun started {place.workers}, "
+                "which would all do the same work; start it without a launcher"
+            )
 
 
 def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
@@ -145,16 +137,16 @@ def _check_sixteen_bits(cfg, on_cpu):
     if not (common.fp16 or common.bf16):
         return
     name = "--fp16" if common.fp16 else "--bf16"
-    needed = "a GPU" if common.fp16 else "a GPU, or a TPU with torch_xla"
     on_tpu = common.tpu and not common.cpu
     if find_spec("torch_xla") is None if on_tpu else on_cpu:
         raise FairseqDocError(
-            f"{name} needs {needed}; on a CPU give --matmul-precision bfloat16 instead"
+            f"{name} needs a GPU (--bf16: a TPU with torch_xla); on a CPU give --matmul-precision "
+            "bfloat16 instead"
         )
     if getattr(cfg.model, "matmul_precision", "float32") != "float32":
         raise FairseqDocError(
-            f"{name} trains a model in 16 bits: expected --matmul-precision float32; got bfloat16, "
-            "which is for float32 models"
+            f"{name} trains a model in 16 bits: leave out --matmul-precision, which is for float32 "
+            "models"
         )
 
 
@@ -162,8 +154,8 @@ def _take_place(settings, place, visible, on_cpu):
     size, one_a_machine = settings.distributed_world_size, place.per_machine == 1
     if size not in (1, visible, place.workers) and not one_a_machine:
         raise FairseqDocError(
-            f"--distributed-world-size: expected {place.workers}, the number of processes that "
-            f"{place.launcher} started, or nothing; got {size}"
+            f"--distributed-world-size must be {place.workers}, the number of processes that "
+            f"{place.launcher} started, or be left out; got {size}"
         )
     if not on_cpu and one_a_machine and visible > 1:  # fairseq starts one process per GPU
         settings.distributed_port = int(place.init_method.rpartition(":")[2])
@@ -180,9 +172,9 @@ def _set_for_cpu(settings, visible):
     if settings.distributed_init_method is None:
         if size > 1 and size != visible:
             raise FairseqDocError(
-                f"--distributed-world-size {size} on the CPU needs one process per worker; got one "
-                f"for all: start them by `torchrun --nproc-per-node {size} $(which fairseq-train)` "
-                "with the same options, but without --distributed-world-size"
+                f"--distributed-world-size {size} on the CPU needs one process per worker: start "
+                f"them by `torchrun --nproc-per-node {size} $(which fairseq-train)` with the same "
+                "options, but without --distributed-world-size"
             )
         settings.distributed_world_size = 1  # fairseq's default is the number of GPUs
         return
@@ -191,19 +183,6 @@ def _set_for_cpu(settings, visible):
         settings.distributed_backend = "gloo"
     if settings.ddp_backend in ("pytorch_ddp", "c10d"):  # fairseq passes GPUs to them
         settings.ddp_backend = "legacy_ddp"
-    if command_of(sys.argv) == "validate" and size > 1:
-        raise FairseqDocError(
-            "fairseq-validate on the CPU: expected one process, since fairseq gathers results only "
-            f"on GPUs; got {size}"
-        )
-
-
-def rendezvous_timeout() -> timedelta:
-    """The time for which a worker waits for the others to start."""
-    seconds = os.environ.get(TIMEOUT, "45")
-    if not seconds.isdecimal():
-        raise FairseqDocError(f"{TIMEOUT}: expected a number of seconds; got {shown(seconds)}")
-    return timedelta(seconds=int(seconds))
 
 
 @replaces(distributed_utils, "distributed_init")
@@ -211,7 +190,8 @@ def join_in_time(distributed_init, cfg):
     """Wait for the others no longer than the rendezvous timeout. After the start the backend's own
     limit applies, since one worker can save or validate for a long time."""
     initialize = distributed.init_process_group
-    distributed.init_process_group = functools.partial(initialize, timeout=rendezvous_timeout())
+    timeout = timedelta(seconds=int(os.environ.get(TIMEOUT, "45")))
+    distributed.init_process_group = functools.partial(initialize, timeout=timeout)
     try:
         rank = distributed_init(cfg)
     finally:
@@ -235,7 +215,7 @@ def check_same_training(cfg: Any) -> None:
     everyones: list[dict[str, str]] = [{} for _ in range(distributed.get_world_size())]
     distributed.all_gather_object(everyones, mine)
     for rank, theirs in enumerate(everyones):
-        for name, value in sorted(everyones[0].items()):
+        for name, value in everyones[0].items():
             if theirs.get(name) != value:
                 raise FairseqDocError(
                     f"workers of one training must have the same settings: worker 0 has {name} "

@@ -8,7 +8,6 @@ closes their queues first and then waits 5 seconds for each; here the thread end
 that validates translations, which would reuse them, starts new ones.
 """
 
-import atexit
 import contextlib
 import queue
 import threading
@@ -37,10 +36,9 @@ def _batches(loader):
                 loader._iterator = None
 
 
-@atexit.register
-def end_loading(patience: float = 10) -> None:
-    """End each loading thread after its current batch, waiting at most ``patience`` seconds."""
-    deadline = time.monotonic() + patience
+def end_loading() -> None:
+    """End each loading thread after its current batch, waiting at most 10 seconds."""
+    deadline = time.monotonic() + 10
     for thread in threading.enumerate():
         if isinstance(thread, iterators.BackgroundConsumer):
             thread._max_len = 0  # its next batch is the last one

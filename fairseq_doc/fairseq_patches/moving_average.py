@@ -1,20 +1,15 @@
 """``--store-ema`` averages every model correctly, and its average can be loaded.
 
 fairseq decays a tensor with two names, such as a tied output matrix, twice per update; it fails for
-integer tensors, and for a checkpoint without an average. It never evaluates the average, and reads
-it without the checks of :mod:`checkpoint_reading`.
+integer tensors, and for a checkpoint without an average.
 """
 
 from types import SimpleNamespace
-from typing import Any
 
-from fairseq import checkpoint_utils
 from fairseq.models.ema import EMA
 from fairseq.trainer import Trainer
-from omegaconf import OmegaConf
 from torch import Tensor
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.wrapping import replaces
 
 
@@ -49,18 +44,3 @@ def load_with_average(load, trainer, *args, **kwargs):
         if settings.ema_fp32:
             average.build_fp32_params(extra_state.get("ema_fp32_params"))
     return extra_state
-
-
-@replaces(checkpoint_utils, "load_ema_from_checkpoint")
-def load_average(load, path):
-    """The state of a checkpoint with the average as its model. Raises ``FairseqDocError`` if it has
-    none."""
-    state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(path)
-    average = state["extra_state"].pop("ema", None)
-    if not average:
-        raise FairseqDocError(
-            f"{path} has no moving average: expected a checkpoint of a training with --store-ema"
-        )
-    state["extra_state"].pop("ema_fp32_params", None)
-    # omegaconf's types could not be read back from a file.
-    return {**state, "model": average, "cfg": OmegaConf.to_container(state["cfg"])}

@@ -19,7 +19,6 @@ from fairseq_doc.preparation.trees import TRACE, Tree
 from fairseq_doc.scoring.metrics import Metric
 
 QUOTES = ("'", '"', "/")  # words that EVALB treats as quotes
-MAX_PRM = 1 << 16  # bytes of a .prm file; COLLINS.prm has 1,500
 MAX_DIGITS = 9
 _CUT = re.compile("[-=].*")
 VALID, ERROR, SKIPPED = "valid", "error", "skipped"
@@ -51,7 +50,7 @@ def read_parameters(path: str) -> Parameters:
     # Lists that are not in the file are empty.
     values: dict[str, Any] = {f.name: () for f in fields(Parameters) if f.name not in numbers}
     known = sorted(field.name.upper() for field in fields(Parameters))
-    for number, line in enumerate(read_text(path, MAX_PRM).split("\n"), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         words = line.split()
         if not words or words[0].startswith("#") or words[0] in ("DEBUG", "MAX_ERROR"):
             continue

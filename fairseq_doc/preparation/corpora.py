@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_input
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
 from fairseq_doc.preparation.pipeline import PublishedCounts
 from fairseq_doc.preparation.text_form import TextForm, form_of
@@ -69,7 +69,7 @@ class LanguageModelText:
     bpe: str | None = option("cut words into units (default: none)", choices=BPE_KINDS)
     merges: int | None = option(
         "merges to learn a model; with sentencepiece the size of its vocabulary (default: 8,000)",
-        type=positive,
+        least=1,
         metavar="N",
         needs="bpe",
     )

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
-from fairseq_doc.options import REQUIRED, check_ranges, option, positive
+from fairseq_doc.options import REQUIRED, check_ranges, option
 from fairseq_doc.preparation.byte_tokens import WORD
 from fairseq_doc.preparation.pipeline import Pipeline
 from fairseq_doc.preparation.stages import (
@@ -77,7 +77,7 @@ class ParallelText:
     merges: int = option(
         "merges to learn a model; with sentencepiece the size of its vocabulary",
         16_000,
-        type=positive,
+        least=1,
         metavar="N",
     )
     joint: bool = option(
@@ -91,7 +91,7 @@ class ParallelText:
         choices=TOKENIZERS,
     )
     max_words: int = option(
-        "drop training pairs with more words on a side", 250, type=positive, metavar="N"
+        "drop training pairs with more words on a side", 250, least=1, metavar="N"
     )
     max_ratio: float | None = option(
         "drop training pairs with a side more than X times as long as the other",

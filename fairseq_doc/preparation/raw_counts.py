@@ -18,7 +18,6 @@ from fairseq_doc.preparation.byte_tokens import BYTE
 from fairseq_doc.preparation.stages import Lines
 
 NAME = "raw_counts.json"  # {split: its RawCounts}
-MAX_BYTES = 1 << 20  # of this file
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def read(data: str, split: str) -> RawCounts | None:
         return None
     checksums.check(path)
     try:
-        found = json.loads(read_text(path, MAX_BYTES))
+        found = json.loads(read_text(path))
         counts = {name: RawCounts(**own) for name, own in found.items()}
     except (ValueError, TypeError, AttributeError):
         raise FairseqDocError(

@@ -28,7 +28,6 @@ Stage = Callable[[Path], Lines]  # fills an empty folder
 
 LOCK = "lock"
 SETTINGS = "settings.json"
-MAX_SETTINGS = 1 << 24  # bytes of the settings
 MADE_LINE = MAX_LINE << 6  # bytes; bound on a raw line after tokenisation and segmentation
 _FOLDERS = {"folder", "like"}  # settings that name one
 MADE_BY = "made by"  # the key that marks a preparation's settings
@@ -69,7 +68,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     checksums.check(path)
     if not os.path.lexists(path):
         return None
-    text = read_text(path, MAX_SETTINGS)
+    text = read_text(path)
     try:
         settings = json.loads(text)
     except ValueError:
@@ -183,7 +182,7 @@ def _claim(part: Path, stamp: str, say: Say) -> IO[str]:
     if not path.exists() or not os.path.samestat(os.fstat(held.fileno()), path.stat()):
         held.close()
         raise FairseqDocError(f"{part}: another preparation has just finished there")
-    if settings.exists() and read_text(settings, MAX_SETTINGS) != f"{stamp}\n":
+    if settings.exists() and read_text(settings) != f"{stamp}\n":
         say(f"{part} was made with other settings, text or tools: starting over")
         for log in part.glob("*.log"):  # first: a stage that is half removed must not count
             log.unlink()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation import parallel_text
 from fairseq_doc.preparation.parallel_text import ParallelText
 from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline
@@ -60,7 +60,7 @@ class Treebank:
     threshold: int = option(
         "words that occur less often in training, in lower case, are rare",
         10,
-        type=positive,
+        least=1,
         metavar="N",
     )
     unknown: str = option(

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tqdm import tqdm
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option
 
 READY = Path(__file__).parent / "spaces"
 LEARNING = ("gp", "tpe")  # samplers that learn from earlier trials
@@ -45,16 +45,16 @@ class Options:
         metavar="URL",
     )
     trials: int = option(
-        "completed trials in total, across all processes", 60, metavar="N", type=positive
+        "completed trials in total, across all processes", 60, metavar="N", least=1
     )
-    workers: int = option("trainings run in parallel", 1, metavar="K", type=positive)
+    workers: int = option("trainings run in parallel", 1, metavar="K", least=1)
     sampler: str = option(
         "Gaussian process, tree of Parzen estimators, Sobol points, or random",
         SAMPLERS[0],
         choices=SAMPLERS,
     )
     startup_trials: int = option(
-        "random trials before gp or tpe starts to learn", 10, metavar="N", type=positive
+        "random trials before gp or tpe starts to learn", 10, metavar="N", least=1
     )
     enqueue: Sequence[str] | None = option(
         "start with the best settings of this other study in the same storage; options that it did "
@@ -70,7 +70,7 @@ class Options:
         type=int,
         metavar="TRIAL",
     )
-    seed: int = option("random seed of the sampler", 1)
+    seed: int = option("random seed of the sampler", 1, least=0)
     dir: str | None = option("folder for the trials (default: tune/NAME)")
     keep: str = option("whose checkpoints to keep", "best", choices=("best", "all"))
     report: str | None = option(
@@ -84,7 +84,7 @@ class Options:
         metavar="TRIAL",
         without=("space", *OF_TUNING),
     )
-    seeds: int = option("number of seeds for --rerun", 5, metavar="N", type=positive, needs="rerun")
+    seeds: int = option("number of seeds for --rerun", 5, metavar="N", least=1, needs="rerun")
     overwrite: bool = option("replace an existing report", False)
     no_progress_bar: bool = option("do not show progress", False)
     json: bool = option("print one JSON object", False)
@@ -109,8 +109,6 @@ class Options:
             raise FairseqDocError(
                 f"--startup-trials needs --sampler {' or '.join(LEARNING)}; got {self.sampler}"
             )
-        if self.seed < 0:
-            raise FairseqDocError(f"--seed: expected at least 0; got {self.seed}")
 
     @property
     def quiet(self) -> bool:

@@ -27,8 +27,6 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import read_text
 from fairseq_doc.tuning.settings import READY, Options, Value, ready_spaces
 
-MAX_BYTES = 1 << 20  # of a file
-
 Distribution: TypeAlias = FloatDistribution | IntDistribution | CategoricalDistribution
 Space: TypeAlias = dict[str, Distribution]  # {option without its dashes: its values}
 Kinds: TypeAlias = Mapping[str, type]  # {option: int or float}, as fairseq's parser reads it
@@ -42,7 +40,7 @@ def read_space(name: str | os.PathLike, kinds: Kinds | None = None) -> Space:
             ready = ", ".join(ready_spaces())
             raise FairseqDocError(f"{name}: expected a YAML file or one of {ready}; got neither")
         path = READY / f"{name}.yaml"
-    text = read_text(path, MAX_BYTES)
+    text = read_text(path)
     try:
         node, data = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:

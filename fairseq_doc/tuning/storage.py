@@ -33,7 +33,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import check_output, read_text, refuse_links, write_lines
+from fairseq_doc.files import check_output, read_text, write_lines
 from fairseq_doc.tuning.command import PROGRAM, Command
 from fairseq_doc.tuning.settings import differences, option_words
 from fairseq_doc.tuning.space import Space, as_json, parse_space
@@ -289,17 +289,16 @@ def _space_words(space: Space) -> list[str]:
 
 
 def claim_folder(folder: Path, stamp: Stamp) -> None:
-    """Create the folder of a study's trials, or check that it is one. Refused are other files,
-    trials of another study, and links, through which a training would write elsewhere."""
+    """Create the folder of a study's trials, or check that it is one. Refused are other files and
+    trials of another study."""
     name = folder / "study"
     try:
-        refuse_links(folder)
         folder.mkdir(parents=True, exist_ok=True)
         if not any(not path.name.startswith(".") for path in folder.iterdir()):
             write_lines(name, [stamp.study_id])
     except OSError as error:
         raise FairseqDocError(f"dir: cannot write {folder}: {error.strerror}") from None
-    found = read_text(name, 1 << 10).strip() if name.exists() else None
+    found = read_text(name).strip() if name.exists() else None
     if found != stamp.study_id:
         got = "other files" if found is None else "trials of another study"
         raise FairseqDocError(

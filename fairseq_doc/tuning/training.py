@@ -34,7 +34,6 @@ COMMAND, LOG, CHECKPOINTS = "command.txt", "log.txt", "checkpoints"
 POLL = 0.1  # seconds between looks at a training
 STOP_AFTER = 20.0  # seconds between a request to end and the end
 MAX_SEEDS = 1_000
-_MAX_COMMAND = 1 << 20  # bytes
 _PART = 1 << 16  # bytes of the first part of a log, with the dictionary's size, and of the last one
 _CONTINUED = "fairseq_doc: continued with larger limits"  # a line in a log
 _END = 2_000  # characters at the end of a log in which a finished training reports that it is done
@@ -104,7 +103,7 @@ class Training:
     def _earlier_words(self) -> list[str]:
         """The command line in the folder; this training's if the folder has none."""
         try:
-            return shlex.split(read_text(self.folder / COMMAND, _MAX_COMMAND))[1:-2]
+            return shlex.split(read_text(self.folder / COMMAND))[1:-2]
         except ValueError:  # missing or damaged
             return self._settings
 

@@ -33,7 +33,7 @@ import torch
 from benchmarks import output_layer, seq2seq, train_step
 from benchmarks.tools import measured_apart, timed
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.options import option, positive
+from fairseq_doc.options import option
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 SEQ2SEQ_PRECISIONS = ("float32", "tf32")  # seq2seq.py has a row in bfloat16
@@ -57,7 +57,7 @@ TINY_MODEL = "--arch lstm_doc_lm_small --layer-dims 12,12,12 --decoder-embed-dim
 class Options:
     parts: tuple[str, ...] = option("parts (default: all)", PARTS, nargs="+", choices=PARTS)
     device: str = option("where", "cuda", choices=("cuda", "cpu"))
-    repeats: int = option("runs of the output operation", 5, type=positive)
+    repeats: int = option("runs of the output operation", 5, least=1)
     updates: int = option("updates per training", 100)
     tiny: bool = option("make everything small, to try the script", False)
 

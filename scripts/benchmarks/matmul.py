@@ -25,7 +25,7 @@ from benchmarks.tools import fastest_in_turns
 from fairseq_doc.ops import matmul
 from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_nll import fused_mixture_nll
-from fairseq_doc.options import option, positive
+from fairseq_doc.options import option
 
 # R, d, V
 SIZES = {"ptb": (280, 280, 10_000), "wikitext2": (225, 300, 33_278), "lstm": (840, 960, 3_840)}
@@ -35,7 +35,7 @@ TOKENS = {"ptb": 420, "wikitext2": 120}  # tokens in the output operation
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    repeats: int = option("rounds", 5, type=positive)
+    repeats: int = option("rounds", 5, least=1)
 
 
 def gflops(repeats, rows, width, words):

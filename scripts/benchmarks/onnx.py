@@ -14,7 +14,7 @@ from benchmarks.tools import fastest_in_turns
 from fairseq_doc.evaluation.ensemble import load_ensemble, windows_of
 from fairseq_doc.evaluation.scorer import scorer
 from fairseq_doc.export.file import exported_file
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option
 
 KINDS = {"ONNX float32": False, "ONNX int8": True}
 
@@ -24,8 +24,8 @@ class Options:
     data: str = option("folder written by fairseq-preprocess", REQUIRED, positional=True)
     path: str = option("checkpoint", REQUIRED, positional=True)
     gen_subset: str = option("split", "valid")
-    words: int = option("number of tokens to score", 2000, type=positive)
-    repeats: int = option("rounds", 3, type=positive)
+    words: int = option("number of tokens to score", 2000, least=1)
+    repeats: int = option("rounds", 3, least=1)
 
 
 def text_of(ensemble, split, words):

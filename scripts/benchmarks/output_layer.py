@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from benchmarks.tools import measured_apart, resident_bytes, timed
 from fairseq_doc.ops import mixture_nll as ours_nll
 from fairseq_doc.ops import reference
-from fairseq_doc.options import option, positive
+from fairseq_doc.options import option
 
 SHAPES = {  # N tokens, J components, d, V
     "ptb": (840, 20, 280, 10_000),
@@ -62,7 +62,7 @@ INPUTS = ("components", "log weights", "matrix", "bias")
 class Options:
     shapes: tuple[str, ...] = option("sizes (default: both)", (*SHAPES,), nargs="+", choices=SHAPES)
     large: bool = option("measure only our rows, for large vocabularies", False)
-    repeats: int = option("runs per row", 5, type=positive)
+    repeats: int = option("runs per row", 5, least=1)
 
 
 def rows():

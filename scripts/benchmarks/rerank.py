@@ -18,7 +18,7 @@ import torch
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.evaluation.prefix_tree import sequence_log_probs
 from fairseq_doc.evaluation.scoring import score_text
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing.reranking import read_tree_lists
 
 ONE, LENGTH, TREE = "one at a time", "by length", "prefix tree"
@@ -29,8 +29,8 @@ class Options:
     data: str = option("folder written by fairseq-doc prepare-parsing", REQUIRED, positional=True)
     nbest: str = option("n-best file", REQUIRED, positional=True)
     path: str = option("checkpoint, or a.pt:b.pt", REQUIRED)
-    sentences: int = option("sentences", 40, type=positive)
-    repeats: int = option("rounds", 3, type=positive)
+    sentences: int = option("sentences", 40, least=1)
+    repeats: int = option("rounds", 3, least=1)
 
 
 def by_prefix_tree(ensemble, texts):

@@ -39,7 +39,7 @@ from fairseq.utils import move_to_cuda
 import fairseq_doc
 from benchmarks.tools import measured_apart, resident_bytes, timed
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option
 
 COMMON = """--task translation --optimizer sgd --lr 0.1 --sentence-avg --clip-norm 5 --dropout 0.3
     --seed 1 --num-workers 0 --distributed-world-size 1 --no-progress-bar"""
@@ -66,13 +66,13 @@ class Options:
     data: str = option("folder written by fairseq-preprocess", REQUIRED, positional=True)
     source_lang: str = option("source language", "en")
     target_lang: str = option("target language", "de")
-    batch_size: int = option("sentences", 128, type=positive)
-    batches: int = option("batches measured", 10, type=positive)
+    batch_size: int = option("sentences", 128, least=1)
+    batches: int = option("batches measured", 10, least=1)
     warm_up: int = option("batches before those that are measured", 2)
-    length: int = option("words per output", 15, type=positive)
+    length: int = option("words per output", 15, least=1)
     cpu: bool = option("do not use a GPU", False)
-    rounds: int = option("measurements per system", 2, type=positive)
-    threads: int | None = option("threads (default: all cores)", type=positive)
+    rounds: int = option("measurements per system", 2, least=1)
+    threads: int | None = option("threads (default: all cores)", least=1)
 
 
 class Worker:

@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 
 from fairseq_doc.ops import matmul, processor
-from fairseq_doc.options import option, positive
+from fairseq_doc.options import option
 
 
 def machine() -> str:
@@ -91,8 +91,8 @@ def resident_bytes() -> tuple[int, int]:
 class LayerOptions:
     """Options of a benchmark of layers."""
 
-    repeats: int = option("rounds", 7, type=positive)
-    threads: int | None = option("threads (default: torch's)", type=positive)
+    repeats: int = option("rounds", 7, least=1)
+    threads: int | None = option("threads (default: torch's)", least=1)
 
 
 def compare_layers(

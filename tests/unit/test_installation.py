@@ -1,4 +1,3 @@
-import re
 import sys
 from pathlib import Path
 
@@ -11,10 +10,13 @@ from fairseq_doc import installation
 
 @pytest.fixture
 def providers(monkeypatch):
-    """A function that says which distributions, each "name version", provide fairseq."""
+    """A function that says which distributions, each "name version", provide torch and fairseq."""
 
     def provide(found):
-        monkeypatch.setattr(installation, "distributions_of", lambda package: found)
+        def distributions_of(package):
+            return [one for one in found if one.startswith("torch ") == (package == "torch")]
+
+        monkeypatch.setattr(installation, "distributions_of", distributions_of)
 
     return provide
 
@@ -45,33 +47,29 @@ def test_the_folder_of_a_package(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "found, warnings",
+    "found, warning",
     [
-        (["fairseq 0.12.2"], []),
-        (["fairseq-fixed 0.12.3.1"], []),
-        ([], []),  # a checkout
-        (
-            ["ve-fairseq 0.12.3", "fairseq 0.12.2"],
-            ["got ve-fairseq 0.12.3 and fairseq 0.12.2, .* pip uninstall ve-fairseq fairseq, then"],
-        ),
-        (["fairseq 0.13.0"], ["expected fairseq 0.12; got fairseq 0.13.0, which is untested"]),
-        (["fairseq 1.0.0a0"], ["got fairseq 1.0.0a0, which is untested"]),
+        (["fairseq 0.12.2"], None),
+        (["fairseq-fixed 0.12.3.1"], None),
+        ([], None),  # a checkout
+        (["ve-fairseq 0.12.3", "fairseq 0.12.2"], "got ve-fairseq 0.12.3 and fairseq 0.12.2"),
+        (["fairseq 1.0.0a0"], "got fairseq 1.0.0a0, which is untested"),
     ],
 )
-def test_what_serves_and_what_gives_a_warning(providers, caplog, found, warnings):
+def test_what_serves_and_what_gives_a_warning(providers, caplog, found, warning):
     providers(found)
     installation.check()
-    for record, warning in zip(caplog.records, warnings, strict=True):
-        assert re.search(warning, record.getMessage())
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == (warning is not None) and all(warning in text for text in messages)
 
 
 @pytest.mark.parametrize(
     "missing, found, message",
     [
         (None, ["fairseq 0.10.2"], "got fairseq 0.10.2: pip uninstall fairseq"),
+        (None, ["torch 2.5.1+cu124"], "expected torch 2.6 or newer; got torch 2.5.1+cu124"),
         ("torch", ["ve-fairseq 0.12.3"], "expected torch; got none: pip install torch"),
         ("fairseq", [], "expected fairseq 0.12; got none: pip install fairseq-fixed"),
-        ("fairseq", ["ve-fairseq 0.12.3"], "install --force-reinstall --no-deps ve-fairseq"),
     ],
 )
 def test_what_is_missing_or_too_old(providers, monkeypatch, missing, found, message):
@@ -83,24 +81,9 @@ def test_what_is_missing_or_too_old(providers, monkeypatch, missing, found, mess
     assert message in refusal(installation.check)
 
 
-def test_the_lowest_torch(monkeypatch):
-    for version in ("2.6.0", "3.0"):
-        monkeypatch.setattr(installation.metadata, "version", lambda name, v=version: v)
-        installation.check()
-    monkeypatch.setattr(installation.metadata, "version", lambda name: "2.5.1+cu124")
-    assert "expected torch 2.6 or newer; got 2.5.1+cu124" in refusal(installation.check)
-
-
-def test_a_python_that_cannot_import_fairseq(monkeypatch):
-    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
-    assert refusal(installation.check).startswith("expected Python 3.10 to 3.13; got 3.")
-
-
-def test_the_bounds_are_those_of_the_package():
-    text = (ROOT / "pyproject.toml").read_text()
-    assert f'"torch>={".".join(map(str, installation.LOWEST_TORCH))}"' in text
-    end = ".".join(map(str, installation.FIRST_PYTHON_WITHOUT_FAIRSEQ))
-    assert f'requires-python = ">=3.10,<{end}"' in text
+def test_the_lowest_torch_is_that_of_the_package():
+    lowest = ".".join(map(str, installation.LOWEST_TORCH))
+    assert f'"torch>={lowest}"' in (ROOT / "pyproject.toml").read_text()
 
 
 NO_FAIRSEQ = """
@@ -108,24 +91,12 @@ import sys
 from fairseq_doc import installation
 folder_of = installation.folder_of
 installation.folder_of = lambda name: None if name == "fairseq" else folder_of(name)
-installation.distributions_of = lambda name: []
 sys.modules["fairseq"] = None
-sys.argv[:] = {words}
-{call}
+from fairseq_doc.cli.main import main
+sys.exit(main(["eval-lm", "x"]))
 """
-REGISTRATION = "from fairseq_doc import registration"
-MAIN = "from fairseq_doc.cli.main import main; sys.exit(main())"
 
 
-@pytest.mark.parametrize(
-    "words, call, lines",
-    [
-        (["fairseq-train"], REGISTRATION, 1),
-        (["fairseq-doc", "eval-lm", "x"], MAIN, 1),
-        (["mine"], REGISTRATION, None),  # a library gets the exception
-    ],
-)
-def test_a_command_without_fairseq_ends_in_one_line(words, call, lines):
-    output = fail([sys.executable, "-c", NO_FAIRSEQ.format(words=words, call=call)]).splitlines()
-    assert lines is None or len(output) == lines
-    assert "rror: expected fairseq 0.12; got none: pip install fairseq-fixed" in output[-1]
+def test_a_command_without_fairseq_ends_in_one_line():
+    (line,) = fail([sys.executable, "-c", NO_FAIRSEQ]).splitlines()
+    assert "error: expected fairseq 0.12; got none: pip install fairseq-fixed" in line

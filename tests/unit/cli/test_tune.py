@@ -94,7 +94,7 @@ def test_a_rerun_takes_further_options(folder):
             "space.yaml --sampler qmc --startup-trials 3",
             "--startup-trials needs --sampler gp or tpe",
         ),
-        ("space.yaml --seed -1", "--seed: expected at least 0; got -1"),
+        ("space.yaml --seed -1", "--seed must be at least 0; got -1"),
         ("space.yaml --seeds 2", "--seeds needs --rerun"),
         ("--rerun best", "a.db does not exist"),
         ("--report r", "a.db does not exist"),

@@ -16,12 +16,8 @@ from fairseq_doc.optim.nt_asgd import NTASGD
 from ..optim.runs import config
 
 SGD = {"lr": [0.5], "momentum": 0.9, "weight_decay": 0.01}
-ADAM = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-8, "weight_decay": 0.01, "lr": [0.5]}
 SETTINGS = {
     "sgd": Namespace(_name="sgd", optimizer="sgd", **SGD),
-    "adam": OmegaConf.create(
-        {"_name": "adam", "use_old_adam": True, "fp16_adam_stats": False, "tpu": False, **ADAM}
-    ),
     "nag": OmegaConf.create({"_name": "nag", "momentum": 0.9, "weight_decay": 0.01, "lr": [0.5]}),
     "nt_asgd": config(weight_decay=0.01),
 }

@@ -5,7 +5,6 @@ import warnings
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from fairseq_doc.fairseq_patches.checkpoint_reading import load_named_file
 
 from ..conftest import assert_close
 
-CODE = re.compile(r"c\.pt was refused: .* could run code")
+CODE = re.compile(r"c\.pt is not a complete checkpoint.*types that could run code")
 
 # fairseq reads its configuration with hydra's old interface.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -133,10 +132,6 @@ def test_code_in_any_part_is_refused_and_not_run(path, marker, place, monkeypatc
     marker.unlink()
 
 
-def before_torch_1_6(path):
-    torch.save(checkpoint(), path, _use_new_zipfile_serialization=False)
-
-
 def archive_after_a_pickle(path):
     torch.save(checkpoint(), path)
     path.write_bytes(pickle.dumps(checkpoint(), protocol=2) + path.read_bytes())
@@ -150,47 +145,37 @@ def without(part):
     return {name: value for name, value in checkpoint().items() if name != part}
 
 
-NOT_STATES = (None, 5, "x", [])
 NOT_WHOLE = {
     "text": lambda path: path.write_text("a corpus , not a checkpoint\n"),
     "empty": lambda path: path.write_bytes(b""),
     "pickle": lambda path: path.write_bytes(pickle.dumps(checkpoint(), protocol=2)),
-    "torch 1.5": before_torch_1_6,
     "archive after a pickle": archive_after_a_pickle,
     "weights alone": saved({"weight": torch.ones(2)}),
-    **{f"{value!r}": saved(value) for value in (*NOT_STATES, torch.ones(2))},
-    **{
-        f"model {value!r}": saved(checkpoint(model=value))
-        for value in (*NOT_STATES, {}, {"weight": 1}, {1: torch.ones(1)})
-    },
-    **{
-        f"cfg {value!r}": saved(checkpoint(cfg=value))
-        for value in (*NOT_STATES, {}, {"model": {"_name": "x"}})
-    },
-    **{
-        f"no {part}": saved(without(part))
-        for part in ("model", "cfg", "extra_state", "optimizer_history")
-    },
+    "a tensor": saved(torch.ones(2)),
+    "no tensors": saved(checkpoint(model={})),
+    "no task": saved(checkpoint(cfg={"model": {"_name": "x"}})),
+    **{f"no {part}": saved(without(part)) for part in ("model", "cfg", "optimizer_history")},
 }
 
 
 @pytest.mark.parametrize("write", NOT_WHOLE.values(), ids=NOT_WHOLE.keys())
 def test_incomplete_checkpoints_are_refused(path, write):
     write(path)
-    assert refusal(load, path).startswith(f"{path} is not a complete checkpoint")
+    message = refusal(load, path)
+    assert message.startswith(f"{path} is not a complete checkpoint")
+    assert "import-checkpoint" in message  # for the models of other programs
 
 
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
-def test_a_truncated_checkpoint(archive, share):
+def test_a_truncated_checkpoint(archive):
     whole = archive.read_bytes()
-    archive.write_bytes(whole[: int(share * len(whole))])
-    assert "is not a complete checkpoint" in refusal(load, archive)
+    for share in (0.02, 0.5, 0.99):
+        archive.write_bytes(whole[: int(share * len(whole))])
+        assert "is not a complete checkpoint" in refusal(load, archive)
 
 
 def test_what_is_no_file(path, tmp_path):
     assert "c.pt: No such file" in refusal(load, path)
-    for other in (tmp_path, "/dev/zero"):
-        assert "expected a regular file; got a" in refusal(load, other)
+    assert "expected a regular file; got a folder" in refusal(load, tmp_path)
 
 
 def records_of(path):
@@ -199,9 +184,9 @@ def records_of(path):
         return {name.partition("/")[2]: records.read(name) for name in records.namelist()}
 
 
-def rewritten(path, records, compression=zipfile.ZIP_STORED):
+def rewritten(path, records):
     """The archive with these (name, contents)."""
-    with zipfile.ZipFile(path, "w", compression) as file, warnings.catch_warnings():
+    with zipfile.ZipFile(path, "w") as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names that come twice
         for name, contents in records:
             file.writestr(f"archive/{name}", contents)
@@ -226,16 +211,9 @@ def test_two_records_of_one_name(archive, tmp_path, marker):
     records = list(records_of(archive).items())
     code = pickle.dumps(checkpoint(extra=RunsCode(marker)), protocol=2)
     for name in ("data.pkl", "DATA.PKL"):  # torch's reader ignores case
-        for many in ([(name, code), *records], [*records, (name, code)]):
-            error = refusal(load, rewritten(tmp_path / "two.pt", many))
-            assert "was refused: it holds two records" in error
+        error = refusal(load, rewritten(tmp_path / "two.pt", [*records, (name, code)]))
+        assert "two records of the same name" in error
     load(rewritten(tmp_path / "one.pt", records))
-
-
-def test_an_archive_that_expands(archive, tmp_path):
-    records = [*records_of(archive).items(), ("more", bytes(10**7))]
-    packed = rewritten(tmp_path / "packed.pt", records, zipfile.ZIP_DEFLATED)
-    assert "expands" in refusal(load, packed)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -258,20 +236,6 @@ def test_an_option_younger_than_the_checkpoint_can_be_overridden(path, kind):
     model = reloaded(path, overrides, model=settings)["cfg"].model
     assert (model.matmul_precision, model.layer_dims) == ("bfloat16", "7,5")
     assert not hasattr(load(path)["cfg"].model, "matmul_precision")
-
-
-@pytest.mark.parametrize(
-    "error, message",
-    [
-        (MemoryError(), "not enough memory to read "),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), "not enough memory to "),
-        (OSError(5, "Input/output error"), "c.pt: Input/output error"),
-    ],
-)
-def test_errors_that_are_not_due_to_the_file(archive, monkeypatch, error, message):
-    monkeypatch.setattr("torch.load", mock.Mock(side_effect=error))
-    refused = refusal(load, archive)
-    assert message in refused and "not a whole" not in refused
 
 
 def test_a_file_to_restore_that_is_none_is_refused(tmp_path):

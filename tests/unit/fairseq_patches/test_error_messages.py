@@ -5,14 +5,11 @@ import pytest
 import yaml
 from conftest import refusal
 from fairseq import criterions
-from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches import error_messages
-
-from ..conftest import small_model
 
 
 @pytest.fixture
@@ -37,29 +34,17 @@ def during(first, second):
     return second
 
 
-LOST = [
-    "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:9",
-    "[/pytorch/gloo/transport/tcp/pair.cc:580] Read error [127.0.0.1]:9: Connection reset by peer",
-]
+LOST = "[/pytorch/gloo/transport/tcp/pair.cc:580] Read error [127.0.0.1]:9: Connection reset"
 UNLOADABLE = "Cannot load model parameters from checkpoint"
 LONG = "Size of sample #3 is invalid (=1201) since max_positions=(1024, 1024)"
 CORRECTED = [
     (during(FairseqDocError("--lr: got x"), RuntimeError(UNLOADABLE)), ["error: --lr: got x"]),
-    (AssertionError("Must specify batch size either with --max-tokens"), ["need --batch-size"]),
-    (
-        ValueError("optimizer is required!"),
-        ["required! give --optimizer nt_asgd --lr-scheduler nt_asgd"],
-    ),
-    (
-        Exception("Could not infer language pair, please provide it explicitly"),
-        ["give --task bptt_language_modeling"],
-    ),
+    (AssertionError("Must specify batch size either with"), ["need --batch-size"]),
+    (ValueError("optimizer is required!"), ["give --optimizer nt_asgd --lr-scheduler nt_asgd"]),
+    (Exception("Could not infer language pair, please"), ["--task bptt_language_modeling"]),
     (Exception(LONG), ["Size of sample #3 is invalid", "or give --max-source-positions"]),
-    *((RuntimeError(text), ["another worker ended"]) for text in LOST),
-    (
-        during(RuntimeError(LOST[0]), Exception(UNLOADABLE)),
-        ["another worker ended", "Connection closed by peer"],
-    ),
+    (RuntimeError(LOST), ["another worker ended"]),
+    (during(RuntimeError(LOST), Exception(UNLOADABLE)), ["another worker ended", "reset"]),
 ]
 
 
@@ -69,18 +54,10 @@ def test_an_error_that_the_user_can_correct_is_one_line(ended, error, facts):
     assert line.startswith("fairseq_doc: error: ") and all(fact in line for fact in facts)
 
 
-@pytest.mark.parametrize("beginning", error_messages._OF_FAIRSEQ)
-def test_an_error_of_fairseq_that_needs_no_traceback_is_one_line(ended, beginning):
-    line = ended(ValueError(f"{beginning} x"))
-    assert line.startswith(f"fairseq_doc: error: {beginning}")
-
-
 @pytest.mark.parametrize(
     "text, facts",
     [
         (b"a: [", ["settings in YAML: ", 'run.yaml", line 1', "expected the node content"]),
-        (b"a: 1\n\tb: 2\n", ["settings in YAML: ", 'run.yaml", line 2', "cannot start any token"]),
-        (b"a: \x00", ["settings in YAML: ", "special characters are not allowed"]),
         (b"a: ${nothing}", ["settings in YAML: ", "'nothing' not found"]),
         (b"\xff", ["settings in YAML: ", "can't decode byte 0xff"]),
         (b"5", ["int", "YAML"]),
@@ -98,21 +75,13 @@ def test_broken_yaml_is_one_line(ended, tmp_path, monkeypatch, text, facts):
 @pytest.mark.parametrize(
     "error",
     [
-        ValueError("no model"),
         RuntimeError("CUDA out of memory"),
-        ConnectionResetError("Connection reset by peer"),
         OmegaConfBaseException("Key 'foo' is not in struct"),  # nothing was read from YAML
         KeyError("weight"),  # of no registry
     ],
 )
 def test_every_other_error_keeps_its_traceback(ended, error):
     assert ended(error) is None
-
-
-def test_an_adaptive_softmax_that_no_model_here_has_is_one_line(ended):
-    with pytest.raises(AssertionError) as caught:
-        AdaptiveLoss(SimpleNamespace(target_dictionary=None), False)(small_model(), None)
-    assert "--criterion adaptive_loss" in ended(caught.value, caught.tb)
 
 
 def test_a_name_that_no_registry_knows_is_one_line(ended):
@@ -122,16 +91,10 @@ def test_a_name_that_no_registry_knows_is_one_line(ended):
     assert line.endswith("registered with fairseq; got 'cross_entropie'\n")
 
 
-@pytest.mark.parametrize(
-    "program, message",
-    [
-        ("fairseq-train", "fairseq_doc: interrupted; the same command continues from the last"),
-        ("fairseq-generate", "fairseq_doc: interrupted\n"),
-    ],
-)
-def test_ctrl_c_is_one_line(ended, monkeypatch, program, message):
-    monkeypatch.setattr(sys, "argv", [program])
-    assert ended(KeyboardInterrupt()).startswith(message)
+def test_ctrl_c_is_one_line(ended, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["fairseq-train"])
+    line = ended(KeyboardInterrupt())
+    assert line.startswith("fairseq_doc: interrupted; the same command continues from the last")
 
 
 @pytest.mark.parametrize(
@@ -148,16 +111,7 @@ def test_an_error_during_an_interruption_does_not_hide_it(
     assert caught.value.code == status and capsys.readouterr() == ("", line)
 
 
-@pytest.mark.parametrize(
-    "program, is_command",
-    [
-        ("/env/bin/fairseq-train", True),
-        ("/env/lib/site-packages/fairseq_cli/train.py", True),
-        ("/programs/train.py", False),
-        ("-c", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize("program, is_command", [("/env/bin/fairseq-train", True), ("-c", False)])
 def test_the_hook_is_installed_in_fairseqs_commands_alone(monkeypatch, program, is_command):
     before = sys.excepthook
     monkeypatch.setattr(sys, "excepthook", before)

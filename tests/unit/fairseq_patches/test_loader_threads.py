@@ -1,6 +1,5 @@
 import gc
 import multiprocessing
-import threading
 import time
 
 import pytest
@@ -27,23 +26,6 @@ def test_no_batch_is_loaded_at_the_exit(size):
     end_loading()
     assert not ahead._consumer.is_alive()
     assert ahead._consumer.count < 100
-
-
-def test_a_batch_that_does_not_come_holds_no_exit():
-    come = threading.Event()
-
-    class Late(list):
-        def __iter__(self):
-            come.wait()
-            return super().__iter__()
-
-    ahead = iterators.BufferedIterator(1, Late(range(10)))
-    ahead._create_consumer()
-    end_loading(patience=0)
-    assert ahead._consumer.is_alive()
-    come.set()
-    end_loading()
-    assert not ahead._consumer.is_alive()
 
 
 def test_a_loader_that_keeps_its_workers_is_read_again():

@@ -2,8 +2,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import refusal
-from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import EMAConfig
 from fairseq.models.ema import EMA
 
@@ -12,13 +10,6 @@ from fairseq_doc.fairseq_patches.moving_average import load_with_average
 from fairseq_doc.models.state_dict import CHECKSUM
 
 from ..conftest import assert_close, small_model, small_translation_model
-
-CHECKPOINT = {
-    "args": None,
-    "cfg": {"model": {"_name": "lstm_doc_lm"}, "task": {"_name": "bptt_language_modeling"}},
-    "model": {"decoder.embedding": torch.zeros(2)},
-    "optimizer_history": [{"optimizer_name": "NTASGD", "lr_scheduler_state": {}, "num_updates": 1}],
-}
 
 
 def moved(model, amount):
@@ -77,20 +68,3 @@ def test_a_resume_has_the_saved_average_or_starts_one(saved, fp32):
 def test_a_new_training_starts_its_average_after_the_first_update():
     trainer = SimpleNamespace(cfg=SimpleNamespace(ema=EMAConfig(store_ema=True)))  # no ema yet
     assert load_with_average(lambda *args: None, trainer, "none.pt") is None
-
-
-def test_the_average_as_a_checkpoint(tmp_path):
-    weights = {"decoder.embedding": torch.ones(2)}
-    path, copy = (str(tmp_path / name) for name in ("last.pt", "average.pt"))
-    torch.save({**CHECKPOINT, "extra_state": {"epoch": 1, "ema": weights}}, path)
-    checkpoint_utils.save_ema_as_checkpoint(path, copy)
-    state = checkpoint_utils.load_checkpoint_to_cpu(copy)
-    assert_close(state["model"], weights)
-    assert state["cfg"]["task"]["_name"] == "bptt_language_modeling"
-    assert "ema" not in state["extra_state"]
-
-
-def test_a_checkpoint_without_an_average(tmp_path):
-    path = str(tmp_path / "last.pt")
-    torch.save({**CHECKPOINT, "extra_state": {"epoch": 1}}, path)
-    assert "--store-ema" in refusal(checkpoint_utils.load_ema_from_checkpoint, path)

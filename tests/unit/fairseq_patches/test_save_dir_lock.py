@@ -43,7 +43,7 @@ def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path, other)
 
 
 def test_only_what_a_killed_run_left_is_removed(tmp_path):
-    kept = {"checkpoint_last.pt", "notes.part", ".checkpoint_last.pt.part", ".other.abcd1234.part"}
+    kept = {"checkpoint_last.pt", "notes.part", ".other.abcd1234.part"}
     for name in (*kept, ".checkpoint_1_25.pt.a_c01234.part"):
         (tmp_path / name).touch()
     save_dir_lock.take(str(tmp_path))

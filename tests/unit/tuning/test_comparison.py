@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from argparse import Namespace
 
 import pytest
@@ -66,20 +65,6 @@ def test_trainings_that_diverge_do_not_count(trained):
     ]
     lost = {"a": {1: math.inf}, "nearly": {1: 900}}
     assert "all trainings diverged" in refusal(trained, lost)
-
-
-def test_a_folder_with_links_or_pipes_is_refused(tmp_path, trained):
-    values = {"a": {1: 2.0}, "b": {1: 2.0}}
-    trained(values)
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "precious")
-    assert "got a link" in refusal(trained, values, tmp_path / "link")
-    (tmp_path / "link").rename(tmp_path / "a-seed1" / "checkpoints")
-    assert "got a link" in refusal(trained, values)
-    (tmp_path / "a-seed1" / "checkpoints").unlink()
-    os.mkfifo(tmp_path / "a-seed1" / "command.txt")
-    assert "got a pipe" in refusal(trained, values)
-    assert not list((tmp_path / "precious").iterdir())
 
 
 def test_data_without_checksums_may_not_change_either(tmp_path):

@@ -165,7 +165,7 @@ def test_best(maximize):
     assert best_of(trials[1:2], maximize) is None and best_of([], maximize) is None
 
 
-def test_a_folder_of_another_study_or_with_a_link(storage, tmp_path):
+def test_a_folder_of_another_study(storage, tmp_path):
     one, two = (open_study(storage, name, SPACE, COMMAND)[1] for name in ("one", "two"))
     folder = tmp_path / "a" / "b"
     claim_folder(folder, one)
@@ -175,8 +175,3 @@ def test_a_folder_of_another_study_or_with_a_link(storage, tmp_path):
     (tmp_path / "c" / "thesis.tex").touch()
     assert "other files" in refusal(claim_folder, tmp_path / "c", two)
     assert "cannot write" in refusal(claim_folder, tmp_path / "a.db" / "x", two)
-    (folder / "trial-0000").mkdir()
-    (tmp_path / "link").symlink_to(folder)
-    (folder / "trial-0000" / "log.txt").symlink_to(tmp_path / "c" / "thesis.tex")
-    for place in (folder, tmp_path / "link"):
-        assert "expected no links" in refusal(claim_folder, place, one)

@@ -66,7 +66,7 @@ def test_a_training_without_a_value(tmp_path):
 
 def test_a_checkpoint_that_carries_code_is_not_run(tmp_path):
     torch.save({"extra_state": Code(str(tmp_path / "ran"))}, tmp_path / "checkpoint_last.pt")
-    assert "was refused" in refusal(best_value, tmp_path, False)
+    assert "could run code" in refusal(best_value, tmp_path, False)
     assert not (tmp_path / "ran").exists()
 
 
