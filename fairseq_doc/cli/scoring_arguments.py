@@ -1,11 +1,9 @@
 """Common options of ``bleu`` and ``rouge``, and how they read outputs and references."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import REQUIRED, check_ranges, option
 from fairseq_doc.preparation.tokenization import moses_remark
 from fairseq_doc.scoring.hypotheses import ReadOptions, System, read_references, read_system
@@ -34,8 +32,6 @@ class ScoringOptions(ReadOptions):
 
     def __post_init__(self) -> None:
         check_ranges(ScoringOptions, self)
-        if len({os.path.realpath(path) for path in self.outputs}) < len(self.outputs):
-            raise FairseqDocError(f"expected different outputs; got {', '.join(self.outputs)}")
 
 
 def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[str]]:
@@ -56,12 +52,6 @@ def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[
         if system.undoing.tokenizer == "moses" and remark:
             lines.append(remark)
     return references, systems, lines
-
-
-def system_names(result: dict) -> list[str]:
-    """The names of the outputs, padded to the same width."""
-    width = max(map(len, result["outputs"]))
-    return [name.ljust(width) for name in result["outputs"]]
 
 
 def ceiling_lines(

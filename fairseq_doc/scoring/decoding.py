@@ -87,9 +87,11 @@ class TunedDecoding:
         beams, lenpens = (sorted(set(values)) for values in zip(*self.tried, strict=True))
         yield "lenpen" + "".join(f"{f'beam {beam}':>10} " for beam in beams)
         for lenpen in lenpens:
-            marks = ("*" if (beam, lenpen) == (self.beam, self.lenpen) else " " for beam in beams)
-            cells = (f"{self.tried[beam, lenpen]:10.2f}" for beam in beams)
-            yield f"{lenpen:6g}" + "".join(map("".join, zip(cells, marks, strict=True)))
+            row = f"{lenpen:6g}"
+            for beam in beams:
+                mark = "*" if (beam, lenpen) == (self.beam, self.lenpen) else " "
+                row += f"{self.tried[beam, lenpen]:10.2f}{mark}"
+            yield row
 
 
 def tune_decoding(
@@ -107,9 +109,7 @@ def tune_decoding(
     tried = {}
     for beam, pairs in groupby(options.grid, key=itemgetter(0)):
         found = translator.search(sources, replace(settings, beam=beam), *arguments)
-        pairs_of_texts = zip(found, references, strict=True)
-        judge = Judge(metric, [metric.table(one.texts, text) for one, text in pairs_of_texts])
+        judge = Judge.of(metric, [one.texts for one in found], references)
         for pair in pairs:
             tried[pair] = judge([one.order(pair[1])[1][0] for one in found])
-    beam, lenpen = max(tried, key=lambda pair: metric.sign * tried[pair])
-    return TunedDecoding(metric.name, beam, lenpen, tried)
+    return TunedDecoding(metric.name, *metric.best(tried), tried)

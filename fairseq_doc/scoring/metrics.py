@@ -1,9 +1,9 @@
 """Metrics as functions of statistics that are summed over sentences, so that many selections from
 the same candidates can be scored without reading them again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ROUGES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 METRICS = ("wer", "bleu", "chrf", *ROUGES)
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,9 @@ class Metric:
     statistics: Callable[[Any, Any], Sequence[float]]  # (hypothesis, reference) -> (S,)
     value: Callable[[np.ndarray], float]  # (S,) sums over sentences -> percent
 
-    def table(self, candidates: Sequence[Any], reference: Any) -> np.ndarray:
-        """The statistics (n, S) of n candidates for a reference."""
-        return np.array([self.statistics(one, reference) for one in candidates])
+    def best(self, values: Mapping[_Key, float]) -> _Key:
+        """The key of the best value; the first among equals."""
+        return max(values, key=lambda key: self.sign * values[key])
 
 
 def bleu_of(language: str, **settings: Any) -> "BLEU":
@@ -49,7 +50,7 @@ def metric_of(name: str, language: str = "") -> Metric:
     if name == "wer":
         return Metric("WER", -1, _errors, lambda sums: 100 * sums[0].item() / sums[1].item())
     if name in ROUGES:
-        return _rouge(name)
+        return rouge_of(name)
     if name == "bleu":
         return _of_sacrebleu("BLEU", bleu_of(language))
     from sacrebleu.metrics import CHRF
@@ -69,10 +70,11 @@ def _of_sacrebleu(name: str, metric: Any) -> Metric:
     return Metric(name, 1, statistics, value)
 
 
-def _rouge(name: str) -> Metric:
+def rouge_of(name: str, stemmed: bool = False) -> Metric:
+    """The mean over sentences of rouge-score's F1, with or without Porter's stemming."""
     from rouge_score.rouge_scorer import RougeScorer  # slow to import
 
-    scorer = RougeScorer([name], use_stemmer=False)
+    scorer = RougeScorer([name], use_stemmer=stemmed)
 
     def statistics(hypothesis: str, reference: str) -> tuple[float, int]:
         return scorer.score(reference, hypothesis)[name].fmeasure, 1

@@ -84,12 +84,6 @@ def test_lists_are_described_by_the_first_candidates_and_the_best(trees):
     assert result["oracle_f1"] == pytest.approx(100 * 2 * 7 / 16)
 
 
-def test_ten_excluded_sentences_are_all_named(trees):
-    toy_trees.write_trees(trees / "gold", [GOLD[0]] * 10)
-    toy_trees.write_trees(trees / "test", [GOLD[1]] * 10)
-    assert result_of("evalb gold test")[1].endswith("8, 9, 10\n")
-
-
 def test_sentences_are_excluded_with_a_warning(trees):
     clean, _ = result_of("evalb gold test")
     toy_trees.write_trees(trees / "gold", [GOLD[1], *GOLD, *[GOLD[0]] * 11])
@@ -131,25 +125,22 @@ def test_a_prm_file_is_read(trees):
 @pytest.mark.parametrize(
     "files, problem",
     [
-        ({"test": TEST[:2]}, "a parse for each of 3 trees in gold; got 2 in test"),
+        ({"test": TEST[:2]}, "test: expected 3 sentences, as in gold; got 2"),
+        ({"test": TEST * 2}, "test: expected 3 sentences, as in gold; got 6"),
+        ({"words": GOLD[:2]}, "words: expected 3 sentences, as in gold; got 2"),
         ({"gold": None}, "cannot read gold"),
         ({"test": None}, "cannot read test"),
         ({"test": ["", ""]}, "test: expected trees in brackets; got an empty file"),
         ({"test": [*TEST[:2], TEST[2][:-1]]}, "test: line 3: "),
-        ({"test": TEST * 2}, "a parse for each of 3 trees in gold; got 6 in test"),
-        ({"test": ["1 0", f"-1\t{TEST[0]}", "1 1", "-2\t(S"]}, "test: line 4: "),
-        ({"test": ["2 0", f"-1\t{TEST[0]}"]}, "test: line 1: expected 2 candidates of sentence 0"),
-        ({"own.prm": ["CUTOFF_LEN many"]}, "own.prm: line 1: expected a number after CUTOFF_LEN"),
-        ({"own.prm": None}, "cannot read own.prm"),
-        ({"words": GOLD[:2]}, "words: expected 3 trees, as in gold; got 2"),
-        ({"words": None}, "cannot read words"),
+        ({"test": ["2 0", f"-1\t{TEST[0]}"]}, "test: line 1: expected 2 candidates"),
+        ({"own.prm": ["CUTOFF_LEN many"]}, "own.prm: line 1: expected one of"),
     ],
 )
 def test_unusable_input_is_refused(trees, files, problem):
     line = "evalb gold test"
     for name, lines in files.items():
         if lines is None:
-            (trees / name).unlink(missing_ok=True)
+            (trees / name).unlink()
         else:
             toy_trees.write_trees(trees / name, lines)
         line += {"own.prm": " --prm own.prm", "words": " --sentences words"}.get(name, "")

@@ -1,6 +1,5 @@
 """``rerank`` as the command line runs it, in this process; what it refuses."""
 
-import gzip
 import re
 
 import pytest
@@ -10,11 +9,11 @@ from conftest import doc
 
 from fairseq_doc.cli import rerank
 from fairseq_doc.parsing.bracketing import Parameters, bracketing_f1
-from fairseq_doc.parsing.nbest import read_nbest
+from fairseq_doc.parsing.nbest import parse_lists, read_nbest
 from fairseq_doc.parsing.reranking import read_tree_lists, scored_lines
 from fairseq_doc.preparation.trees import parse_tree
 from fairseq_doc.scoring.nbest_lists import best_lines
-from fairseq_doc.scoring.rescoring import Judge, Weights, choose, score, totals
+from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
 from ..evaluation.conftest import ensemble, peaked_model
 from .conftest import (
@@ -30,14 +29,13 @@ from .conftest import (
 )
 
 
-def expected_of(models, path="a.pt", base="e", parameters=None):
+def expected_of(models, path="a.pt", base="e", **parameters):
     """(lists, ln P, weight -> chosen, choice -> F1) by the functions below the command."""
-    gold, metric = (
-        [parse_tree(text, "") for text in TREES],
-        bracketing_f1(parameters or Parameters()),
-    )
-    read = read_tree_lists("nbest", DICTIONARY, rerank.BASES[base], metric, gold)
-    log_probs = list(map(totals, score(of_paths(models.both, path), read.lists, read.encoded)))
+    gold, metric = [parse_tree(text, "") for text in TREES], bracketing_f1(Parameters(**parameters))
+    parsed = parse_lists("nbest", read_nbest("nbest"))
+    read = read_tree_lists("nbest", parsed, DICTIONARY, rerank.BASES[base], metric, gold)
+    scored = Rescorer(of_paths(models.both, path), read.lists, read.encoded).score()
+    log_probs = list(map(totals, scored))
 
     def choice(weight):
         return choose(read.lists, log_probs, Weights(weight, 1.0))
@@ -93,15 +91,13 @@ def test_brackets_are_compared_as_a_prm_file_says(folder, models):
     (folder / "own.prm").write_text("LABELED 1\nDELETE_LABEL TOP\nDELETE_LABEL NP\n")
     with_prm, _ = result_of(f"{LINE} --tune gold --prm own.prm")
     assert list(with_prm["tuning"]) == [str(round(n * 0.05, 2)) for n in range(101)]
-    parameters = Parameters(delete_label=("TOP", "NP"), delete_label_for_length=())
-    *_, judge = expected_of(models, parameters=parameters)
+    *_, judge = expected_of(models, delete_label=("TOP", "NP"), delete_label_for_length=())
     assert with_prm["parser_f1"] == pytest.approx(judge([0] * 6))
     assert with_prm["parser_f1"] != result_of(f"{LINE} --tune gold")[0]["parser_f1"]
 
 
 def test_a_root_that_counts_is_reported_and_can_be_excluded(folder, models):
-    as_top, remarks = result_of(f"{LINE} --tune gold")
-    assert remarks == ""
+    as_top, _ = result_of(f"{LINE} --tune gold")
     for name in ("gold", "nbest"):
         path = folder / name
         path.write_text(path.read_text().replace("(TOP", "(ROOT"))
@@ -133,6 +129,8 @@ def test_the_text_says_the_counts_and_with_gold_trees_the_figures(folder, models
 
 # Words and tags of other trees, and sentences that EVALB excludes
 
+FIGURES = ("f1", "parser_f1", "lm_f1", "oracle_f1", "weight")
+
 
 def as_samples(text):
     """An RNNG's line: brackets and words alone, the nouns in their unknown form."""
@@ -150,7 +148,7 @@ def test_lists_without_tags_take_those_of_the_sentences(folder, models):
     assert "expected every word with its tag" in message
     tagged, _ = result_of(f"{LINE} --tune gold --output best")
     untagged, remarks = result_of(f"{samples} --sentences gold --output samples.best")
-    figures = ("f1", "parser_f1", "lm_f1", "oracle_f1", "weight", "distinct")
+    figures = (*FIGURES, "distinct")
     assert [untagged[name] for name in figures] == pytest.approx([tagged[name] for name in figures])
     assert untagged["errors"] == 0 and "some words have no tag" in remarks
     best = [parse_tree(line, "") for line in lines_of(folder / "samples.best")]
@@ -178,9 +176,8 @@ def test_lists_with_one_tag_for_all_words_take_those_of_the_sentences(folder, mo
     text = toy_trees.nbest_text(LISTS)
     (folder / "nbest").write_text(re.sub(r"\(\S+ ([^\s()]+)\)", r"(UNK \1)", text))
     assert "--sentences TREES" in refused_without_a_trace(f"{LINE} --tune gold", folder)
-    figures = ("f1", "parser_f1", "lm_f1", "oracle_f1", "weight")
     replaced, remarks = result_of(f"{LINE} --tune gold --sentences gold")
-    assert [replaced[name] for name in figures] == [tagged[name] for name in figures]
+    assert [replaced[name] for name in FIGURES] == [tagged[name] for name in FIGURES]
     evaluated, _ = result_of("evalb gold nbest --sentences gold")
     assert evaluated["f1"] == pytest.approx(tagged["parser_f1"]) and remarks == ""
 
@@ -210,19 +207,14 @@ def test_a_failed_parse_stays_with_a_warning_and_evalb_agrees(folder, models, fa
         *((f"--weight {w} --output best", f"--weight must be at least 0; got {w}") for w in (-0.1, "nan", "inf")),
         ("--weight 0.5 --tune gold", "--weight cannot be combined with --tune"),
         ("--tune gold --weights=-1:2:1", "--weights: expected FROM:TO:STEP with 0 <= FROM"),
-        ("--tune gold --weights 0:9:0.0001", "expected at most 10,000 values"),
         ("--tune nbest", "is used twice"),
         ("--output best --output-nbest ./best", "is used twice"),
-        ("--output nbest --overwrite", "is used twice"),
-        ("--output link --overwrite", "is used twice"),
         ("--output none/best", "none/best: expected a file in a folder that exists"),
-        ("--output-nbest none/best", "none/best: expected a file in a folder that exists"),
         ("--output best --output-nbest old", "old exists"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit_are_refused_before_any_work(folder, models, options, problem):
     (folder / "old").write_text("precious")
-    (folder / "link").symlink_to("nbest")
     assert problem in refused_without_a_trace(f"{LINE} {options}", folder)
     assert models.loaded == models.called == 0
 
@@ -231,26 +223,22 @@ def test_options_that_do_not_fit_are_refused_before_any_work(folder, models, opt
     "name, change, problem",
     [
         ("nbest", None, "cannot read nbest"),
-        ("nbest", lambda text: text.rstrip()[:-1], "nbest: line {last}: the tree is not closed"),
-        ("nbest", lambda text: gzip.compress(text.encode())[:-20], "nbest is damaged: "),
+        ("nbest", lambda text: text.rstrip()[:-1], "the tree is not closed"),
         ("gold", None, "cannot read gold"),
-        ("gold", lambda text: "\n".join([*TREES[:4], *TREES[:3:-1]]), "gold tree 5: at word"),
+        ("gold", lambda text: "\n".join([*TREES[:4], *TREES[:3:-1]]), "gold tree 5 from word"),
+        ("gold", lambda text: TREES[0], "nbest: expected 1 sentences, as in gold; got 6"),
         ("own.prm", lambda text: "LABELED 1\nDELETE_LABELS X\n", "own.prm: line 2: expected one of"),
-        ("own.prm", None, "cannot read own.prm"),
     ],
 )  # fmt: skip
 def test_unusable_input_is_refused_and_nothing_is_left(folder, models, name, change, problem):
     (folder / "old").write_text("precious")
     (folder / "own.prm").write_text("LABELED 1\n")
-    last = len(lines_of(folder / "nbest"))
     if change is None:
         (folder / name).unlink()
     else:
-        changed = change((folder / name).read_text())
-        (folder / name).write_bytes(changed if isinstance(changed, bytes) else changed.encode())
-    options = "--tune gold --prm own.prm --overwrite --output-nbest whole"
-    line = f"{LINE} {options} --output old"
-    assert problem.format(last=last) in refused_without_a_trace(line, folder)
+        (folder / name).write_text(change((folder / name).read_text()))
+    line = f"{LINE} --tune gold --prm own.prm --overwrite --output-nbest whole --output old"
+    assert problem in refused_without_a_trace(line, folder)
     assert models.called == 0
 
 
@@ -267,10 +255,6 @@ def test_unusable_models_are_refused(folder, models, monkeypatch):
     assert "without opening brackets" in refused_without_a_trace(line, folder)
 
 
-def test_a_missing_checkpoint_is_named_and_a_list_that_is_read_twice_is_a_plain_file(folder):
+def test_a_missing_checkpoint_is_named(folder):
     message = refused_without_a_trace("rerank data nbest --path none.pt --output best", folder)
     assert "cannot read none.pt: No such file" in message
-    message = refused_without_a_trace(
-        "rerank data - --path a.pt --sentences gold --output best", folder
-    )
-    assert "-: expected a file, since it is read more" in message

@@ -97,24 +97,24 @@ def test_outputs_become_lists_that_can_be_read_again(tmp_path):
         output("c", (-4.0, "c")),
     ]
     sentences = [DOG, read("(NP (NN B))"), read("(NP (VB C))")]
-    found = candidate_lists(outputs, sentences, "out")
+    lists, counts = candidate_lists(outputs, sentences, "out")
     over = "(DT The) (NN Dog) (VBZ barks)"
     expected = [
         [(-1 / 3, f"(TOP (S {over}))"), (-1e-30, f"(TOP (X {over}))"), (-2.0, f"(TOP (S {over}))")],
         [(0.0, "(TOP (S (NN B)))")],  # a flat one
         [(-4.0, "(TOP (VB C))")],
     ]
-    assert [[(pytest.approx(p), bracketed(t)) for p, t in row] for row in found.lists] == expected
-    assert found.counts == Counter({"well_formed": 3, "repaired": 1, "dropped": 3, "flat": 1})
-    assert found.first_counts == Counter({"well_formed": 1, "dropped": 2})
-    lines = list(nbest_lines(found.lists))
-    again = read_nbest(write(tmp_path / "n", *lines))
-    scores = [[score for score, _ in row] for row in found.lists]
-    texts = [[text for _, text in row] for row in expected]
-    assert [[(c.score, c.text) for c in candidates] for candidates in again] == [
-        list(zip(*pair, strict=True)) for pair in zip(scores, texts, strict=True)
-    ]
+    assert [[(pytest.approx(p), bracketed(t)) for p, t in row] for row in lists] == expected
+    assert +counts == {
+        "well_formed": 3, "repaired": 1, "dropped": 3, "flat_trees": 1, "first_well_formed": 1,
+        "first_dropped": 2,
+    }  # fmt: skip
+    lines = list(nbest_lines(lists))
     assert [line for line in lines if "\t" not in line] == ["3 0", "1 1", "1 2"]
+    again = read_nbest(write(tmp_path / "n", *lines))
+    assert [[(c.score, c.text) for c in own] for own in again] == [
+        [(score, bracketed(tree)) for score, tree in row] for row in lists
+    ]
 
 
 TREE = read("(X (NN A))")
@@ -124,11 +124,10 @@ TREE = read("(X (NN A))")
     "outputs, problem",
     [
         ([output("a", (-1.0, "a"))] * 2, "out: expected outputs for 1 sentences; got 2"),
-        ([output("a b", (-1.0, "a"))], "out: sentence 0: expected 1 words"),
-        ([output(None, (-1.0, "a"))], "with S- lines; got none"),
-        ([GeneratedSentence((Hypothesis(7, "a", "a"),), "a")], "with P- lines; got none"),
-        ([GeneratedSentence((Hypothesis(7, "a", "a", (-1.0,)),), "a")], "expected 2 finite numbers; got 1"),
-        ([GeneratedSentence((Hypothesis(7, "a", "a", (-1.0, math.nan)),), "a")], "in line 7"),
+        ([output("a b", (-1.0, "a"))], "out: sentence 0: expected an S- line of 1 words"),
+        ([output(None, (-1.0, "a"))], "out: sentence 0: expected an S- line of 1 words"),
+        *(([GeneratedSentence((Hypothesis(7, "a", "a", own),), "a")], "out: line 7: expected a P- line")
+          for own in (None, (-1.0,), (-1.0, math.nan))),
     ],
 )  # fmt: skip
 def test_outputs_of_other_sentences_or_without_scores_are_refused(outputs, problem):
