@@ -85,7 +85,7 @@ def _below_header(
     path: str, number: int, count: int, lines: Iterator[tuple[int, str]]
 ) -> list[Candidate]:
     """The candidates below a header, which is in line ``number``."""
-    found = []
+    found: list[Candidate] = []
     while len(found) < count:
         at, line = next(lines, (0, ""))
         score, tab, text = line.partition("\t")

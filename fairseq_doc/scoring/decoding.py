@@ -74,10 +74,8 @@ class TunedDecoding:
 
     def as_json(self) -> dict[str, Any]:
         """The same as a JSON object."""
-        tried = [
-            {"beam": beam, "lenpen": lenpen, "value": value}
-            for (beam, lenpen), value in self.tried.items()
-        ]
+        names = ("beam", "lenpen", "value")
+        tried = [dict(zip(names, (*pair, x), strict=True)) for pair, x in self.tried.items()]
         best = self.tried[self.beam, self.lenpen]
         return {"metric": self.metric, "value": best, "tried": tried}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_doc.scoring.hypotheses import System, best_possible
-from fairseq_doc.scoring.metrics import ROUGES, Metric, bleu_of, rouge_of
+from fairseq_doc.scoring.metrics import ROUGES, Metric, rouge_of
 
 # rouge-score keeps only a-z and 0-9: it drops other letters, and # in place of a digit.
 LOST = re.compile(r"[^\W_a-z0-9]|#")
@@ -31,11 +31,11 @@ def score_bleu(
         difference from the first system (None for this one itself), and the score of
         :func:`best_possible` (None without targets).
     """
-    from sacrebleu.metrics import CHRF
+    from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.significance import PairedTest
 
     metrics: dict[str, Any] = {
-        "BLEU": bleu_of(language, lowercase=lowercase, references=[references]),
+        "BLEU": BLEU(lowercase=lowercase, trg_lang=language, references=[references]),
         "chrF": CHRF(lowercase=lowercase, references=[references]),
     }
     named: Any = [(system.name, system.hypotheses) for system in systems]

@@ -29,9 +29,9 @@ from .conftest import (
 )
 
 
-def expected_of(models, path="a.pt", base="e", **parameters):
+def expected_of(models, path="a.pt", base="e"):
     """(lists, ln P, weight -> chosen, choice -> F1) by the functions below the command."""
-    gold, metric = [parse_tree(text, "") for text in TREES], bracketing_f1(Parameters(**parameters))
+    gold, metric = [parse_tree(text, "") for text in TREES], bracketing_f1(Parameters())
     parsed = parse_lists("nbest", read_nbest("nbest"))
     read = read_tree_lists("nbest", parsed, DICTIONARY, rerank.BASES[base], metric, gold)
     scored = Rescorer(of_paths(models.both, path), read.lists, read.encoded).score()
@@ -59,16 +59,14 @@ def test_tuning_finds_the_weight_and_gives_all_figures(folder, models, path):
 
 
 @pytest.mark.parametrize("base", rerank.BASES)
-@pytest.mark.parametrize("path", ["a.pt", "a.pt:b.pt"])
-def test_the_best_trees_and_the_whole_lists_are_written(folder, models, base, path):
+def test_the_best_trees_and_the_whole_lists_are_written(folder, models, base):
     options = f"--weight 0.8 --score-base {base} --output best --output-nbest whole"
-    result, _ = result_of(f"rerank data nbest --path {path} --no-progress-bar {options}")
+    result, _ = result_of(f"{LINE} {options}")
     assert (result["weight"], result["output"], result["output_nbest"]) == (0.8, "best", "whole")
     assert not {"f1", "parser_f1", "lm_f1", "oracle_f1", "tuning"} & result.keys()
-    lists, log_probs, choice, _ = expected_of(models, path, base)
+    lists, log_probs, choice, _ = expected_of(models, base=base)
     assert lines_of(folder / "best") == list(best_lines(lists, choice(0.8)))
     assert lines_of(folder / "whole") == list(scored_lines(lists, log_probs, 0.8))
-    assert not list(folder.glob("*.part"))
 
 
 def test_tuning_writes_the_outputs_at_the_weight_found(folder, models):
@@ -87,17 +85,11 @@ def test_tuning_writes_the_outputs_at_the_weight_found(folder, models):
     assert [row[0].text for row in read_nbest("whole")] == best
 
 
-def test_brackets_are_compared_as_a_prm_file_says(folder, models):
-    (folder / "own.prm").write_text("LABELED 1\nDELETE_LABEL TOP\nDELETE_LABEL NP\n")
-    with_prm, _ = result_of(f"{LINE} --tune gold --prm own.prm")
-    assert list(with_prm["tuning"]) == [str(round(n * 0.05, 2)) for n in range(101)]
-    *_, judge = expected_of(models, delete_label=("TOP", "NP"), delete_label_for_length=())
-    assert with_prm["parser_f1"] == pytest.approx(judge([0] * 6))
-    assert with_prm["parser_f1"] != result_of(f"{LINE} --tune gold")[0]["parser_f1"]
-
-
-def test_a_root_that_counts_is_reported_and_can_be_excluded(folder, models):
+def test_brackets_are_compared_as_the_options_say(folder, models):
+    """A root that counts is reported; --strip-root and a .prm file exclude it."""
+    (folder / "own.prm").write_text("LABELED 1\nDELETE_LABEL ROOT\n")
     as_top, _ = result_of(f"{LINE} --tune gold")
+    assert list(as_top["tuning"]) == [str(round(n * 0.05, 2)) for n in range(101)]
     for name in ("gold", "nbest"):
         path = folder / name
         path.write_text(path.read_text().replace("(TOP", "(ROOT"))
@@ -106,6 +98,7 @@ def test_a_root_that_counts_is_reported_and_can_be_excluded(folder, models):
     assert counted["parser_f1"] > as_top["parser_f1"]
     stripped, remarks = result_of(f"{LINE} --tune gold --strip-root")
     assert remarks == "" and stripped["tuning"] == as_top["tuning"]
+    assert result_of(f"{LINE} --tune gold --prm own.prm")[1] == ""
 
 
 def test_the_text_says_the_counts_and_with_gold_trees_the_figures(folder, models):
@@ -159,23 +152,20 @@ def test_lists_without_tags_take_those_of_the_sentences(folder, models):
 
 
 def test_sentences_that_evalb_excludes_are_counted_with_a_warning(folder, models):
-    spoilt = toy_trees.nbest_text(LISTS[:1]).replace("(. .)", "(NN .)")  # a word that counts now
-    rest = toy_trees.nbest_text(LISTS).split(f"{len(LISTS[1])} 1\n", 1)[1]
-    (folder / "nbest").write_text(f"{spoilt}{len(LISTS[1])} 1\n{rest}")
+    first, *others = re.split(r"(?m)^(?=\d+ \d+$)", toy_trees.nbest_text(LISTS))[1:]
+    spoilt = first.replace("(. .)", "(NN .)")  # a word that counts now
+    (folder / "nbest").write_text("".join([spoilt, *others]))
     result, remarks = result_of(f"{LINE} --tune gold")
     assert result["errors"] == 1
     assert "WARNING: 1 of 6 sentences are excluded" in remarks and "sentence 1" in remarks
-    (folder / "nbest").write_text(toy_trees.nbest_text(LISTS).replace("(. .)", "(NN .)"))
-    called = models.called
-    assert "excludes every candidate" in refused_without_a_trace(f"{LINE} --tune gold", folder)
-    assert models.called == called
 
 
 def test_lists_with_one_tag_for_all_words_take_those_of_the_sentences(folder, models):
     tagged, _ = result_of(f"{LINE} --tune gold")
-    text = toy_trees.nbest_text(LISTS)
+    text, called = toy_trees.nbest_text(LISTS), models.called
     (folder / "nbest").write_text(re.sub(r"\(\S+ ([^\s()]+)\)", r"(UNK \1)", text))
-    assert "--sentences TREES" in refused_without_a_trace(f"{LINE} --tune gold", folder)
+    message = refused_without_a_trace(f"{LINE} --tune gold", folder)
+    assert "excludes every candidate" in message and models.called == called
     replaced, remarks = result_of(f"{LINE} --tune gold --sentences gold")
     assert [replaced[name] for name in FIGURES] == [tagged[name] for name in FIGURES]
     evaluated, _ = result_of("evalb gold nbest --sentences gold")

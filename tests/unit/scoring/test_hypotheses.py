@@ -45,10 +45,10 @@ def test_raw_text_passes_and_tokenised_text_is_refused(tmp_path, language):
     assert read_references(path, ReadOptions(tokenized_reference=True)) == TOKENS[language]
 
 
-def test_a_few_stray_blanks_are_not_tokenisation():
-    assert not looks_tokenized(["A dog sleeps."] * 9 + ["A cat , too ."] * 2)
-    assert looks_tokenized(["A dog sleeps."] * 9 + ["A cat , too ."] * 3)
-    assert not looks_tokenized(["no punctuation at all"])
+@pytest.mark.parametrize("separated, expected", [(2, False), (3, True)])
+def test_a_few_stray_blanks_are_not_tokenisation(separated, expected):
+    lines = ["A dog sleeps."] * 9 + ["no punctuation at all"]
+    assert looks_tokenized(lines + ["A cat , too ."] * separated) is expected
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_without_targets_the_tokenizer_must_be_given(tmp_path):
         (["a", "\u2581un done", "c"], "subword_nmt", f"sentence 1, the first of 1, {MARK}"),
         (["a", "b"], "none", "references; got 2 and 3"),
     ],
-)  # fmt: skip
+)
 def test_marks_that_are_left_and_other_counts_are_refused(tmp_path, texts, bpe, problem):
     options = ReadOptions(bpe=bpe, tokenizer="none")
     assert problem in refusal(read_system, generated(tmp_path, texts), RAW["en"], options)
@@ -182,13 +182,10 @@ def test_the_data_folder_says_what_is_undone(tmp_path, bpe, joined):
     assert system.hypotheses == RAW["de"] and system.undoing == Undoing(bpe, "moses", "de")
 
 
-OF_LANGUAGE_MODEL = {"bpe": "none", "tokenizer": "moses", "lang": "de", "made by": {}}
-
-
-@pytest.mark.parametrize("settings", [None, "{", '{"made by": {}}', json.dumps(OF_LANGUAGE_MODEL)])
+@pytest.mark.parametrize("settings", [None, {"bpe": "none", "tokenizer": "moses", "lang": "de"}])
 def test_a_folder_without_settings_of_parallel_text_is_refused(tmp_path, settings):
     if settings is not None:
-        (tmp_path / "settings.json").write_text(settings)
+        (tmp_path / "settings.json").write_text(json.dumps({"made by": {}, **settings}))
     path = generated(tmp_path, RAW["en"])
     message = refusal(read_system, path, RAW["en"], ReadOptions(data=tmp_path))
     assert str(tmp_path) in message and "prepare" in message
