@@ -18,24 +18,16 @@ WER = {"metric": "wer", "reference": "said", "first_pass": "first"}
     "given, problem",
     [
         ({}, "expected --output, --metric or --scores"),
-        *(
-            ({"output": "new", "weight": w, "bonus": b}, "--weight and --bonus")
-            for w, b in ((None, None), (1, None), (None, 1), (float("nan"), 1))
-        ),
+        *(({"output": "new", "weight": w, "bonus": b}, "--weight and --bonus") for w, b in ((None, 1), (float("nan"), 1))),
         ({**WER, "tune": True, "weight": 1, "bonus": 1}, "--weight and --bonus"),
         ({"scores": "new", "weight": 1, "bonus": 1}, "--weight and --bonus"),
         ({"scores": "new", "carry": True, "weight": 1}, "--weight and --bonus"),
         ({"scores": "new", "first_pass": "x", "format": "fairseq-generate"}, "--first-pass needs --format kaldi"),
         ({"scores": "new", "nbest_data": "x"}, "--nbest-data needs --format fairseq-generate"),
         ({**WER, "first_pass": None, "tune": True}, "needs --first-pass"),
-        *(
-            ({**WER, "tune": True, name: text}, f"--{name}: expected FROM:TO:STEP")
-            for name, text in (("weights", "-1:1:1"), ("bonuses", "1:0:1"), ("bonuses", "-inf:0:1"))
-        ),
-        (
-            {**WER, "tune": True, "weights": "0:10:0.001", "bonuses": "0:10:0.001"},
-            "--weights and --bonuses: expected at most 1,000,000 pairs; got 10,001 times 10,001",
-        ),
+        ({**WER, "tune": True, "weights": "-1:1:1"}, "--weights: expected FROM:TO:STEP"),
+        ({**WER, "tune": True, "bonuses": "1:0:1"}, "--bonuses: expected FROM:TO:STEP"),
+        ({**WER, "tune": True, "weights": "0:10:0.001", "bonuses": "0:10:0.001"}, "at most 1,000,000 pairs"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit(given, problem):
@@ -55,14 +47,11 @@ TARGETS = ["a b c d e", "f g h i j"]
     [
         ("bleu", TARGETS, 100.0),
         ("bleu", [TARGETS[0], None], 100.0),
+        ("bleu", [TARGETS[0], "f g h x y"], 100 * (8 / 10 * 6 / 8 * 4 / 6 * 2 / 4) ** 0.25),
         ("bleu", [None, None], None),
         ("wer", TARGETS, None),
     ],
 )
 def test_the_ceiling_is_what_the_targets_score(metric, targets, expected):
-    def ceiling(*targets):
-        lists = [NBestList("0", ["x"], np.zeros(1), ["0-1"], target) for target in targets]
-        return _ceiling(metric_of(metric, "en"), lists, TARGETS)
-
-    assert ceiling(*targets) == expected
-    assert metric == "wer" or 0 < ceiling(TARGETS[0], "f g h x y") < 100
+    lists = [NBestList("0", ["x"], np.zeros(1), ["0-1"], target) for target in targets]
+    assert _ceiling(metric_of(metric), lists, TARGETS) == pytest.approx(expected)

@@ -99,8 +99,7 @@ def test_without_targets_the_tokenizer_must_be_given(tmp_path):
     assert "--tokenizer moses or" in refusal(read_system, path, RAW["de"], ReadOptions(lang="de"))
     system = read_system(path, RAW["de"], ReadOptions(tokenizer="moses", lang="de"))
     assert system.hypotheses == RAW["de"] and system.agreeing is None
-    raw = ReadOptions(tokenizer="none", lang="de")
-    message = refusal(read_system, path, RAW["de"], raw)
+    message = refusal(read_system, path, RAW["de"], ReadOptions(tokenizer="none"))
     assert "sentence 0, the first of 3, looks tokenised after undoing nothing" in message
     tokenized = ReadOptions(tokenizer="none", tokenized_reference=True)
     assert read_system(path, TOKENS["de"], tokenized).hypotheses == TOKENS["de"]
@@ -173,11 +172,10 @@ def test_the_data_folder_says_what_is_undone(tmp_path, bpe, joined):
     """No targets are needed, whether fairseq-generate joined the units, detokenised, or neither."""
     settings = {"bpe": bpe, "tokenizer": "moses", "target": "de", "made by": {}}
     (tmp_path / "settings.json").write_text(json.dumps(settings))
-    words = TOKENS["de"] if joined else [segmented(line, bpe) for line in TOKENS["de"]]
-    lines = [
-        block(n, line, text=raw) for n, (line, raw) in enumerate(zip(words, RAW["de"], strict=True))
-    ]
-    path = write(tmp_path / "out.txt", sum(lines, []))
+    lines = []
+    for number, (tokens, raw) in enumerate(zip(TOKENS["de"], RAW["de"], strict=True)):
+        lines += block(number, tokens if joined else segmented(tokens, bpe), text=raw)
+    path = write(tmp_path / "out.txt", lines)
     system = read_system(path, RAW["de"], ReadOptions(data=tmp_path))
     assert system.hypotheses == RAW["de"] and system.undoing == Undoing(bpe, "moses", "de")
 
