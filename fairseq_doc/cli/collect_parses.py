@@ -7,7 +7,8 @@ from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import trees_of
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option
-from fairseq_doc.parsing.outputs import FLAT, KINDS, candidate_lists, nbest_lines
+from fairseq_doc.parsing.nbest import nbest_lines
+from fairseq_doc.parsing.outputs import FLAT, KINDS, candidate_lists
 from fairseq_doc.scoring.generated import read_generated
 
 EXAMPLE = "fairseq-doc collect-parses test.out --sentences trees/test.mrg --output test.nbest"

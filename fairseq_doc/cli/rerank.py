@@ -24,8 +24,8 @@ from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
 from fairseq_doc.files import write_files
 from fairseq_doc.options import REQUIRED, check_ranges, option, parse_grid, positive
 from fairseq_doc.parsing.bracketing import EXCLUDED, bracketing_f1
-from fairseq_doc.parsing.nbest import parse_lists, read_nbest
-from fairseq_doc.parsing.reranking import TreeLists, read_tree_lists, scored_lines
+from fairseq_doc.parsing.nbest import nbest_lines, parse_lists, read_nbest
+from fairseq_doc.parsing.reranking import TreeLists, read_tree_lists, scored_lists
 from fairseq_doc.preparation.trees import Tree, without_traces
 from fairseq_doc.scoring.nbest_lists import NBestList, best_lines
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, search, totals
@@ -123,7 +123,8 @@ def run(settings: Options) -> dict[str, Any]:
         chosen = choose(read.lists, log_probs, Weights(result["weight"], 1.0))
         written[settings.output] = best_lines(read.lists, chosen)
     if settings.output_nbest:
-        written[settings.output_nbest] = scored_lines(read.lists, log_probs, result["weight"])
+        scored = scored_lists(read.lists, log_probs, result["weight"])
+        written[settings.output_nbest] = nbest_lines(scored)
     write_files(written, settings.overwrite)
     return result | named_outputs(settings, *OUTPUTS)
 

@@ -15,9 +15,10 @@ parser failed, there is the tree ``(())`` with any score, or no candidate.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
@@ -142,3 +143,11 @@ def parse_lists(
             tree = parse_tree(one.text, f"{path}: line {one.line}", True, sentence, tagged)
             parses.append((one if sentence is None else replace(one, text=bracketed(tree)), tree))
         yield parses
+
+
+def nbest_lines(lists: Iterable[Sequence[tuple[Any, ...]]]) -> Iterator[str]:
+    """The lines of an n-best file with these lists of (score, ..., tree as text)."""
+    for number, candidates in enumerate(lists):
+        yield f"{len(candidates)} {number}"
+        for *scores, text in candidates:
+            yield "\t".join([*(repr(float(score)) for score in scores), text])

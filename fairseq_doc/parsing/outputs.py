@@ -7,7 +7,7 @@ tree gets a flat one.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.symbols import tree_of
@@ -20,8 +20,8 @@ FLAT = "flat_trees"  # sentences without a tree of their own
 
 def candidate_lists(
     outputs: Sequence[GeneratedSentence], sentences: Sequence[Tree], where: str
-) -> tuple[list[list[tuple[float, Tree]]], Counter[str]]:
-    """The candidates (ln P, tree) of each sentence, from generated ``outputs``; and the numbers of
+) -> tuple[list[list[tuple[float, str]]], Counter[str]]:
+    """The candidates (ln P, tree as text) of each sentence, from generated ``outputs``; and the numbers of
     outputs of each of ``KINDS``, of ``FLAT`` trees, and as ``first_...`` of each kind among the
     first outputs of the sentences.
 
@@ -47,11 +47,11 @@ def candidate_lists(
             counts[kind] += 1
             counts[f"first_{kind}"] += place == 0
             if tree is not None:
-                candidates.append((_log_prob(hypothesis, where), tree))
+                candidates.append((_log_prob(hypothesis, where), bracketed(tree)))
         if not candidates:
             counts[FLAT] += 1
             flat = tree_of(["(S", *sentence.words, ")S"], sentence.words, sentence.tags)
-            candidates.append((0.0, flat))
+            candidates.append((0.0, bracketed(flat)))
         lists.append(candidates)
     return lists, counts
 
@@ -101,11 +101,3 @@ def repaired(symbols: Sequence[str]) -> list[str]:
             else:
                 kept.append(f"){kept[place][1:]}")
     return kept
-
-
-def nbest_lines(lists: Iterable[Sequence[tuple[float, Tree]]]) -> Iterator[str]:
-    """The lines of an n-best file with these lists of (score, tree)."""
-    for number, candidates in enumerate(lists):
-        yield f"{len(candidates)} {number}"
-        for score, tree in candidates:
-            yield f"{score!r}\t{bracketed(tree)}"

@@ -81,14 +81,11 @@ def _check_words(path: str, number: int, parses: Parses, gold: Tree | None) -> N
             )
 
 
-def scored_lines(
+def scored_lists(
     lists: Iterable[NBestList], log_probs: Iterable[np.ndarray], weight: float
-) -> Iterator[str]:
-    """Lines of an n-best file with the candidates, best first: score, ln P, the parser's score and
-    the tree, separated by tabs."""
-    for number, (one, own) in enumerate(zip(lists, log_probs, strict=True)):
+) -> Iterator[list[tuple[float, float, float, str]]]:
+    """The candidates of each list, best first: score, ln P, the parser's score and the tree."""
+    for one, own in zip(lists, log_probs, strict=True):
         scores = own + weight * one.first_pass
-        yield f"{len(scores)} {number}"
-        for index in np.argsort(-scores, kind="stable"):
-            numbers = (scores[index], own[index], one.first_pass[index])
-            yield "\t".join((*(repr(float(x)) for x in numbers), one.texts[index]))
+        order = np.argsort(-scores, kind="stable")
+        yield [(scores[i], own[i], one.first_pass[i], one.texts[i]) for i in order]

@@ -9,8 +9,8 @@ from conftest import doc
 
 from fairseq_doc.cli import rerank
 from fairseq_doc.parsing.bracketing import Parameters, bracketing_f1
-from fairseq_doc.parsing.nbest import parse_lists, read_nbest
-from fairseq_doc.parsing.reranking import read_tree_lists, scored_lines
+from fairseq_doc.parsing.nbest import nbest_lines, parse_lists, read_nbest
+from fairseq_doc.parsing.reranking import read_tree_lists, scored_lists
 from fairseq_doc.preparation.trees import parse_tree
 from fairseq_doc.scoring.nbest_lists import best_lines
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
@@ -66,7 +66,7 @@ def test_the_best_trees_and_the_whole_lists_are_written(folder, models, base):
     assert not {"f1", "parser_f1", "lm_f1", "oracle_f1", "tuning"} & result.keys()
     lists, log_probs, choice, _ = expected_of(models, base=base)
     assert lines_of(folder / "best") == list(best_lines(lists, choice(0.8)))
-    assert lines_of(folder / "whole") == list(scored_lines(lists, log_probs, 0.8))
+    assert lines_of(folder / "whole") == list(nbest_lines(scored_lists(lists, log_probs, 0.8)))
 
 
 def test_tuning_writes_the_outputs_at_the_weight_found(folder, models):

@@ -9,8 +9,8 @@ from conftest import refusal
 from fairseq.data import Dictionary
 
 from fairseq_doc.parsing.bracketing import Parameters, bracketing_f1
-from fairseq_doc.parsing.nbest import parse_lists, read_nbest
-from fairseq_doc.parsing.reranking import read_tree_lists, scored_lines
+from fairseq_doc.parsing.nbest import nbest_lines, parse_lists, read_nbest
+from fairseq_doc.parsing.reranking import read_tree_lists, scored_lists
 from fairseq_doc.preparation.trees import parse_tree
 
 from ..conftest import small_dictionary
@@ -143,7 +143,7 @@ def test_scored_lists_are_n_best_lists_best_first(tmp_path, weight):
     rows = [[(-1.0, tree(1)), (-2.0, tree(0)), (-3.0, tree(2))], [(-7, tree(n)) for n in range(3)]]
     lists = read(tmp_path, *rows, base=2).lists
     log_probs = [np.array(row, float) / 3 for row in ([-9, -8, -9], [-2, -2, -2])]
-    lines = list(scored_lines(lists, log_probs, weight))
+    lines = list(nbest_lines(scored_lists(lists, log_probs, weight)))
     expected = []
     for number, (one, own) in enumerate(zip(lists, log_probs, strict=True)):
         scores = (own + weight * one.first_pass).tolist()
