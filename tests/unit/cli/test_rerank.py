@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import torch
 import toy_trees
 from conftest import doc
 
@@ -15,7 +14,6 @@ from fairseq_doc.preparation.trees import parse_tree
 from fairseq_doc.scoring.nbest_lists import best_lines
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
-from ..evaluation.conftest import ensemble, peaked_model
 from .conftest import (
     DICTIONARY,
     DISTINCT,
@@ -111,13 +109,13 @@ def test_the_text_says_the_counts_and_with_gold_trees_the_figures(folder, models
         "seconds": 100.04, "scored": 2000, "f1": 93.456, "parser_f1": 89.7,
         "lm_f1": 92.0, "oracle_f1": 97.328, "tuning": {"0.0": 92.0, "0.25": 93.456, "0.5": 93.0},
     }  # fmt: skip
-    text = rerank.as_text(result)
+    text, larger = rerank.as_text(result), "try larger --weights"
     for fact in ("1,208,000", "89.70", "92.00", "97.33", "weight 0.25 F1 93.46", "3 weights"):
         assert fact in text
-    advice = "none of these weights is better than the parser alone: keep the parser's order"
-    assert advice not in text and "try larger --weights" not in text
-    assert rerank.as_text(result | {"f1": 89.7}).splitlines()[-1] == advice
-    assert "try larger --weights" in rerank.as_text(result | {"weight": 0.5})
+    advice = "keep the parser's order"
+    assert advice not in text and larger not in text
+    assert advice in rerank.as_text(result | {"f1": 89.7})
+    assert larger in rerank.as_text(result | {"weight": 0.5})
 
 
 # Words and tags of other trees, and sentences that EVALB excludes
@@ -230,21 +228,3 @@ def test_unusable_input_is_refused_and_nothing_is_left(folder, models, name, cha
     line = f"{LINE} --tune gold --prm own.prm --overwrite --output-nbest whole --output old"
     assert problem in refused_without_a_trace(line, folder)
     assert models.called == 0
-
-
-def test_a_full_disk_leaves_no_output(folder, models):
-    line = f"{LINE} --output best --output-nbest /dev/full"
-    assert "cannot write /dev/full" in refused_without_a_trace(line, folder)
-
-
-def test_unusable_models_are_refused(folder, models, monkeypatch):
-    models.both[0].decoder.output.bias.data[:] = torch.nan
-    line = f"{LINE} --output best --output-nbest whole"
-    assert "not finite" in refused_without_a_trace(line, folder)
-    monkeypatch.setattr(rerank, "ensemble_of", lambda args: ensemble(peaked_model()))
-    assert "without opening brackets" in refused_without_a_trace(line, folder)
-
-
-def test_a_missing_checkpoint_is_named(folder):
-    message = refused_without_a_trace("rerank data nbest --path none.pt --output best", folder)
-    assert "cannot read none.pt: No such file" in message
