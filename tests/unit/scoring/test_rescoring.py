@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.preparation.text_form import WORDS
+from fairseq_doc.scoring import rescoring
 from fairseq_doc.scoring.metrics import Metric, metric_of
 from fairseq_doc.scoring.nbest_lists import NBestList, tokenize
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, encode, search, totals
@@ -109,6 +110,27 @@ def test_weights_tuned_with_carried_states_give_their_value_again(problem):
         assert all(map(np.array_equal, rows, others))
     value = judge(choose(lists, list(map(totals, again)), weights))
     assert value == tried[weights] <= judge([one.first_pass.argmax() for one in lists])
+
+
+MANY = [Weights(1, n) for n in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    "rounds, best",
+    [
+        # they alternate: the better one of those with which the lists were scored
+        ([{0: 90, 1: 10}, {0: 50, 1: 60}, {0: 80, 1: 75}], 1),
+        # they never repeat: the best of five
+        ([{n: 99, n - 1: 10 * n} for n in range(6)], 4),
+    ],
+)
+def test_tuning_with_carried_states_ends(monkeypatch, rounds, best):
+    values = iter([{MANY[n]: value for n, value in own.items()} for own in rounds])
+    monkeypatch.setattr(rescoring, "search", lambda *_: next(values))
+    lists = [NBestList("u", ["w0"], np.zeros(1))]
+    weights, tried, _ = rescorer(lists, carry=True).tune(JUDGE, GRID)
+    assert weights == MANY[best] and tried[weights] == rounds[best + 1][best]
+    assert not list(values)
 
 
 def test_without_a_bonus_the_empty_candidate_wins():
