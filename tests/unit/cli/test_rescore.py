@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import refusal
 
-from fairseq_doc.cli.rescore import Options, _ceiling
+from fairseq_doc.cli.rescore import Options, _ceiling, _judge_of
 from fairseq_doc.scoring.metrics import metric_of
 from fairseq_doc.scoring.nbest_lists import NBestList
 
@@ -55,3 +55,11 @@ TARGETS = ["a b c d e", "f g h i j"]
 def test_the_ceiling_is_what_the_targets_score(metric, targets, expected):
     lists = [NBestList("0", ["x"], np.zeros(1), ["0-1"], target) for target in targets]
     assert _ceiling(metric_of(metric), lists, TARGETS) == pytest.approx(expected)
+
+
+def test_the_language_chooses_the_tokenizer_of_bleu():
+    """Chinese characters, or one word."""
+    lists = [NBestList("0", ["我们是好人"], np.zeros(1))]
+    bleu = {**LISTS, "metric": "bleu", "reference": "said", "weight": 1, "bonus": 0}
+    judges = [_judge_of(Options(**bleu, lang=lang), lists, ["我们是坏人"]) for lang in ("zh", None)]
+    assert judges[0].first > judges[1].first == 0
