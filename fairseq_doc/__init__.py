@@ -97,8 +97,8 @@ The data goes through the files in this order, and each imports only from what l
     scoring/nbest_lists.py           n-best lists of recognisers and translators, read
     scoring/rescoring.py             language models' scores of n-best lists; choice, tuned weights
     scoring/decoding.py              the best beam and length penalty by a metric
-    scoring/bleu.py, rouge.py        the scores, and whether systems differ: bootstrap resampling
-    parsing/nbest.py                 n-best lists of trees, as parsers print them
+    scoring/systems.py               BLEU, chrF, ROUGE; whether systems differ: bootstrap resampling
+    parsing/nbest.py                 n-best lists of trees: read as parsers print them, written
     parsing/bracketing.py            bracketing F1, as EVALB computes it
     parsing/reranking.py             such lists as symbols of a language model (Table 11)
     parsing/outputs.py               an encoder-decoder's outputs -> lists of trees

@@ -3,15 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.scoring_arguments import (
-    ScoringOptions,
-    ceiling_lines,
-    p_text,
-    read_texts,
-    system_names,
-)
+from fairseq_doc.cli.scoring_arguments import ScoringOptions, ceiling_lines, p_text, read_texts
 from fairseq_doc.options import REQUIRED, option
-from fairseq_doc.scoring.bleu import score_bleu
+from fairseq_doc.scoring.systems import score_bleu
 
 EXAMPLE = "fairseq-doc bleu plain.txt doc.txt --reference test.de --lang de"
 
@@ -37,7 +31,9 @@ def as_text(result: dict[str, Any]) -> str:
     """Lines on what was read, a line of scores for each output, then the signatures."""
     ceilings = {name: scores["systems"] for name, scores in result["scores"].items()}
     lines = [*result["read"], *ceiling_lines(result["outputs"], ceilings)]
-    for number, line in enumerate(system_names(result)):
+    width = max(map(len, result["outputs"]))
+    for number, name in enumerate(result["outputs"]):
+        line = f"{name:{width}}"
         for metric, scores in result["scores"].items():
             own = scores["systems"][number]
             score = "{score:.2f} ({mean:.2f} \u00b1 {interval:.2f})".format(**own)

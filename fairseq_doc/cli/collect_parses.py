@@ -7,12 +7,11 @@ from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import trees_of
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option
-from fairseq_doc.parsing import outputs
-from fairseq_doc.parsing.outputs import candidate_lists, nbest_lines
+from fairseq_doc.parsing.nbest import nbest_lines
+from fairseq_doc.parsing.outputs import FLAT, KINDS, candidate_lists
 from fairseq_doc.scoring.generated import read_generated
 
 EXAMPLE = "fairseq-doc collect-parses test.out --sentences trees/test.mrg --output test.nbest"
-KINDS = (outputs.WELL_FORMED, outputs.REPAIRED, outputs.DROPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,17 +39,12 @@ def run(settings: Options) -> dict[str, Any]:
     same for the first output of each sentence; ``flat_trees``, sentences without another tree; and
     ``output``, the file."""
     check_outputs(settings, settings.output)
-    sentences = trees_of(settings.sentences)
-    found = candidate_lists(read_generated(settings.generated), sentences, settings.generated)
-    write_lines(settings.output, nbest_lines(found.lists), settings.overwrite)
-    result: dict[str, Any] = {
-        "sentences": len(found.lists),
-        "outputs": sum(found.counts[kind] for kind in KINDS),
-        "flat_trees": found.counts[outputs.FLAT],
-    }
-    for kind in KINDS:
-        result[kind] = found.counts[kind]
-        result[f"first_{kind}"] = found.first_counts[kind]
+    sentences, outputs = trees_of(settings.sentences), read_generated(settings.generated)
+    lists, counts = candidate_lists(outputs, sentences, settings.generated)
+    write_lines(settings.output, nbest_lines(lists), settings.overwrite)
+    result: dict[str, Any] = {"sentences": len(lists), "outputs": sum(counts[k] for k in KINDS)}
+    names = [prefix + kind for kind in KINDS for prefix in ("", "first_")]
+    result |= {name: counts[name] for name in (FLAT, *names)}
     return result | named_outputs(settings, "output")
 
 

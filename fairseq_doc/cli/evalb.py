@@ -1,17 +1,21 @@
 """parse: bracketing F1 of parse trees, as in EVALB with COLLINS.prm."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairseq_doc.cli.tree_arguments import TreeOptions, are_tagged, report_roots, trees_of, warn
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.cli.tree_arguments import (
+    TreeOptions,
+    are_tagged,
+    check_counts,
+    report_roots,
+    trees_of,
+    warn,
+)
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing import bracketing
-from fairseq_doc.parsing.bracketing import Parameters, SentenceResult, compare, f1, summarize
+from fairseq_doc.parsing.bracketing import SentenceResult, compare, f1, summarize
 from fairseq_doc.parsing.nbest import is_nbest, parse_lists, read_lists
-from fairseq_doc.preparation.trees import Tree
 
 NAME = "evalb"
 EXAMPLE = "fairseq-doc evalb test.mrg test.best"
@@ -36,8 +40,19 @@ def run(settings: Options) -> dict[str, Any]:
     the option also ``per_sentence``."""
     check_input(settings.test, again=True)
     parameters = settings.parameters
-    gold = trees_of(settings.gold)
-    firsts, best, roots = _compare_all(settings, gold, parameters)
+    gold, lists = trees_of(settings.gold), read_lists(settings.test)
+    sentences = trees_of(settings.sentences) if settings.sentences else None
+    check_counts(settings.gold, gold, {settings.test: lists, settings.sentences: sentences})
+    tagged = are_tagged(settings.test, lists, settings.sentences, NAME)
+    firsts: list[SentenceResult] = []
+    best: list[SentenceResult] = []
+    roots = {tree.root for tree in gold}
+    parsed = parse_lists(settings.test, lists, sentences, tagged)
+    for expected, parses in zip(gold, parsed, strict=True):
+        results = [compare(expected, tree, parameters) for _, tree in parses]
+        firsts.append(results[0])
+        best.append(max(results, key=lambda r: f1(r.matched, r.gold, r.test)))
+        roots.add(parses[0][1].root)
     for status, why in EXCLUDED.items():
         numbers = [n for n, result in enumerate(firsts, start=1) if result.status == status]
         warn(NAME, numbers, len(firsts), f"are excluded from the totals, since {why}")
@@ -58,36 +73,6 @@ def run(settings: Options) -> dict[str, Any]:
         rows = [asdict(r) | {"recall": r.recall, "precision": r.precision} for r in firsts]
         result["per_sentence"] = rows
     return result
-
-
-def _compare_all(
-    settings: Options, gold: Sequence[Tree], parameters: Parameters
-) -> tuple[list[SentenceResult], list[SentenceResult], set[str | None]]:
-    """(results of the first candidates, of the best candidates, labels of the roots)."""
-    sentences = trees_of(settings.sentences) if settings.sentences else None
-    if sentences is not None and len(sentences) != len(gold):
-        raise FairseqDocError(
-            f"{settings.sentences}: expected {len(gold):,} trees, as in {settings.gold}; got "
-            f"{len(sentences):,}"
-        )
-    tagged = are_tagged(settings.test, settings.sentences, NAME)
-    firsts: list[SentenceResult] = []
-    best: list[SentenceResult] = []
-    roots = {tree.root for tree in gold}
-    lists = read_lists(settings.test)
-    parsed = parse_lists(settings.test, lists, sentences, tagged)
-    for expected, parses in zip(gold, parsed, strict=False):
-        results = [compare(expected, tree, parameters) for _, tree in parses]
-        roots.add(parses[0][1].root)
-        firsts.append(results[0])
-        best.append(max(results, key=lambda r: f1(r.matched, r.gold, r.test)))
-    count = len(firsts) + sum(1 for _ in lists)
-    if count != len(gold):
-        raise FairseqDocError(
-            f"expected a parse for each of {len(gold):,} trees in {settings.gold}; got {count:,} "
-            f"in {settings.test} (write (()) if the parser failed)"
-        )
-    return firsts, best, roots
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -14,28 +14,21 @@ from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import (
     TreeOptions,
     are_tagged,
+    check_counts,
     report_roots,
     trees_of,
     warn,
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
-from fairseq_doc.files import check_input, write_files
+from fairseq_doc.files import write_files
 from fairseq_doc.options import REQUIRED, option, parse_grid
 from fairseq_doc.parsing.bracketing import EXCLUDED, bracketing_f1
-from fairseq_doc.parsing.reranking import TreeLists, read_tree_lists, scored_lines
+from fairseq_doc.parsing.nbest import nbest_lines, parse_lists, read_nbest
+from fairseq_doc.parsing.reranking import TreeLists, read_tree_lists, scored_lists
 from fairseq_doc.preparation.trees import Tree, without_traces
-from fairseq_doc.scoring.metrics import Metric
 from fairseq_doc.scoring.nbest_lists import NBestList, best_lines
-from fairseq_doc.scoring.rescoring import (
-    LANGUAGE_MODEL,
-    Judge,
-    Weights,
-    choose,
-    score,
-    search,
-    totals,
-)
+from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, search, totals
 
 NAME = "rerank"
 EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg"
@@ -92,28 +85,29 @@ def run(settings: Options) -> dict[str, Any]:
     parses; ``seconds`` of scoring; ``weight``; and the files ``output`` and ``output_nbest``. With
     ``--tune`` also ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first
     candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
-    _check_files(settings)
-    metric = bracketing_f1(settings.parameters)
-    gold, sentences = _without_traces(settings.tune), _without_traces(settings.sentences)
-    tagged = are_tagged(settings.nbest, settings.sentences, NAME)
+    check_outputs(settings, settings.output, settings.output_nbest, alone=[settings.nbest])
+    lists, metric = read_nbest(settings.nbest), bracketing_f1(settings.parameters)
+    gold, sentences = (
+        list(map(without_traces, trees_of(path))) if path else None
+        for path in (settings.tune, settings.sentences)
+    )
+    if gold is not None:
+        check_counts(str(settings.tune), gold, {settings.nbest: lists})
+    tagged = are_tagged(settings.nbest, lists, settings.sentences, NAME)
+    parsed = parse_lists(settings.nbest, lists, sentences, tagged)
     ensemble, base = ensemble_of(settings), BASES[settings.score_base]
-    read = read_tree_lists(
-        settings.nbest, ensemble.dictionary, base, metric, gold, sentences, tagged
-    )
+    read = read_tree_lists(settings.nbest, parsed, ensemble.dictionary, base, metric, gold)
     failed = [n for n, own in enumerate(read.encoded, start=1) if not any(own)]
-    warn(NAME, failed, len(read.lists), "keep their failed parse, (())")
-    judge = None if gold is None else _judge_of(settings, read, metric, gold)
-    start = time.perf_counter()
-    rows = score(
-        ensemble,
-        read.lists,
-        read.encoded,
-        progress=progress_of(settings),
-        at_once=settings.max_candidates,
+    warn(NAME, failed, len(lists), "keep their failed parse, (())")
+    if gold is not None:
+        _check_gold(settings, read, gold)
+    start, progress = time.perf_counter(), progress_of(settings)
+    rescorer = Rescorer(
+        ensemble, read.lists, read.encoded, progress=progress, at_once=settings.max_candidates
     )
-    log_probs = list(map(totals, rows))
+    log_probs = list(map(totals, rescorer.score()))
     result: dict[str, Any] = {
-        "sentences": len(read.lists),
+        "sentences": len(lists),
         "candidates": read.candidates,
         "distinct": sum(map(len, read.encoded)),
         "unknown": read.unknown,
@@ -121,33 +115,21 @@ def run(settings: Options) -> dict[str, Any]:
         "seconds": time.perf_counter() - start,
         "scored": sum(map(bool, chain(*read.encoded))),
     }
-    if judge is not None:
-        result |= _tune(settings, judge, read.lists, log_probs)
+    if gold is not None:
+        result |= _tune(settings, Judge(metric, read.statistics), read.lists, log_probs)
     written: dict[str, Iterable[str]] = {}
     if settings.output:
         chosen = choose(read.lists, log_probs, Weights(result["weight"], 1.0))
         written[settings.output] = best_lines(read.lists, chosen)
     if settings.output_nbest:
-        written[settings.output_nbest] = scored_lines(read.lists, log_probs, result["weight"])
+        scored = scored_lists(read.lists, log_probs, result["weight"])
+        written[settings.output_nbest] = nbest_lines(scored)
     write_files(written, settings.overwrite)
     return result | named_outputs(settings, *OUTPUTS)
 
 
-def _check_files(settings: Options) -> None:
-    check_outputs(settings, settings.output, settings.output_nbest, alone=[settings.nbest])
-    # With --sentences the n-best file is read twice.
-    check_input(settings.nbest, again=settings.sentences is not None)
-    if settings.sentences:
-        check_input(settings.sentences)
-
-
-def _without_traces(path: str | None) -> list[Tree] | None:
-    return list(map(without_traces, trees_of(path))) if path else None
-
-
-def _judge_of(settings: Options, read: TreeLists, metric: Metric, gold: Sequence[Tree]) -> Judge:
-    """Scores any selection of candidates by F1. Refuses gold trees for which EVALB excludes every
-    candidate, and reports which roots count."""
+def _check_gold(settings: Options, read: TreeLists, gold: Sequence[Tree]) -> None:
+    """Refuse gold trees for which EVALB excludes every candidate, and report which roots count."""
     if all(rows[:, EXCLUDED].all() for rows in read.statistics):
         raise FairseqDocError(
             f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
@@ -156,25 +138,25 @@ def _judge_of(settings: Options, read: TreeLists, metric: Metric, gold: Sequence
         )
     roots = {tree.root for tree in gold} | read.roots
     report_roots(roots, settings.parameters.delete_label, NAME)
-    return Judge(metric, read.statistics)
 
 
 def _tune(
     settings: Options, judge: Judge, lists: Sequence[NBestList], log_probs: Sequence[np.ndarray]
 ) -> dict[str, Any]:
     """The part of the result that ``--tune`` adds."""
-    found = search(judge, lists, log_probs, settings.grid)
-    excluded = judge.chosen(choose(lists, log_probs, found.weights))[:, EXCLUDED]
+    tried = search(judge, lists, log_probs, settings.grid)
+    best = judge.metric.best(tried)
+    excluded = judge.chosen(choose(lists, log_probs, best))[:, EXCLUDED]
     numbers = (np.flatnonzero(excluded) + 1).tolist()
     why = "the words that EVALB scores differ from those of the gold tree, or none are left"
     warn(NAME, numbers, len(lists), f"are excluded from the totals, since {why}")
     return {
-        "weight": found.weights.first_pass,
-        "f1": found.value,
-        "parser_f1": judge([0] * len(lists)),
-        "lm_f1": judge(choose(lists, log_probs, LANGUAGE_MODEL)),
-        "oracle_f1": judge(judge.oracle),
-        "tuning": {str(weights.first_pass): value for weights, value in found.tried.items()},
+        "weight": best.first_pass,
+        "f1": tried[best],
+        "parser_f1": judge.first,
+        "lm_f1": judge(choose(lists, log_probs, Weights(0.0, 1.0))),
+        "oracle_f1": judge.oracle,
+        "tuning": {str(weights.first_pass): value for weights, value in tried.items()},
         "errors": len(numbers),
     }
 

@@ -23,8 +23,7 @@ from fairseq_doc.evaluation.scoring import MAX_WORDS
 from fairseq_doc.files import write_files
 from fairseq_doc.options import REQUIRED, check_needs, option, parse_grid
 from fairseq_doc.preparation.text_form import WORDS, form_of
-from fairseq_doc.scoring import rescoring
-from fairseq_doc.scoring.metrics import METRICS, metric_of
+from fairseq_doc.scoring.metrics import METRICS, Metric, metric_of
 from fairseq_doc.scoring.nbest_lists import (
     FORMATS,
     GENERATED,
@@ -36,7 +35,7 @@ from fairseq_doc.scoring.nbest_lists import (
     score_lines,
     tokenize,
 )
-from fairseq_doc.scoring.rescoring import Judge, Weights
+from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, encode, totals
 
 EXAMPLE = "fairseq-doc rescore data-bin/mine words_text --path a.pt --scores lmwt.nn"
 OUTPUTS = ("output", "scores")
@@ -119,6 +118,13 @@ class Options(ProgressOptions, ModelOptions):
         _ = self.grid
 
     @property
+    def given_weights(self) -> Weights | None:
+        """Those of ``--weight`` and ``--bonus``."""
+        if self.weight is None or self.bonus is None:
+            return None
+        return Weights(1.0, self.weight, self.bonus)
+
+    @property
     def grid(self) -> list[Weights]:
         """The weights to try, the smallest first."""
         bonuses = sorted(parse_grid("--bonuses", self.bonuses or BONUSES), key=abs)
@@ -139,51 +145,42 @@ def run(settings: Options) -> dict[str, Any]:
     score once undone, or null; with --tune also ``tuning``, [weight, bonus, value] for each pair
     tried."""
     check_outputs(settings, settings.output, settings.scores, alone=[settings.nbest])
-    lists, references = _read(settings)
-    tokenized = tokenize(lists, form_of(settings.data), settings.max_words)
-    judge = _judge_of(settings, lists, references)
-    ensemble, progress, carry = ensemble_of(settings), progress_of(settings), settings.carry
-    encoded, unknown = rescoring.encode(ensemble.dictionary, tokenized)
-    start = time.perf_counter()
-    result: dict[str, Any] = {"utterances": len(lists), "unit": ensemble.unit}
-    weights = None
-    if settings.tune:
-        assert judge is not None, "--tune needs --metric"
-        found, scored = rescoring.tune(
-            ensemble, judge, lists, encoded, settings.grid, carry, progress
-        )
-        weights = found.weights
-        result["tuning"] = [[*pair[1:], value] for pair, value in found.tried.items()]
+    form = form_of(settings.data)
+    if settings.format == KALDI:
+        kaldi = settings.first_pass, settings.costs, settings.reference
+        lists, references = read_kaldi(settings.nbest, *kaldi)
     else:
-        if settings.weight is not None and settings.bonus is not None:
-            weights = Weights(1.0, settings.weight, settings.bonus)
-        scored = list(rescoring.score(ensemble, lists, encoded, carry, weights, progress))
+        translations = settings.nbest_data, settings.reference, form != WORDS
+        lists, references = read_translations(settings.nbest, *translations)
+    tokenized = tokenize(lists, form, settings.max_words)
+    judge = _judge_of(settings, lists, references)
+    ensemble = ensemble_of(settings)
+    encoded, unknown = encode(ensemble.dictionary, tokenized)
+    rescorer = Rescorer(ensemble, lists, encoded, settings.carry, progress_of(settings))
+    start, weights = time.perf_counter(), settings.given_weights
+    result: dict[str, Any] = {"utterances": len(lists), "unit": ensemble.unit}
+    if settings.tune and judge is not None:
+        weights, tried, scored = rescorer.tune(judge, settings.grid)
+        result["tuning"] = [[*pair[1:], value] for pair, value in tried.items()]
+    else:
+        scored = list(rescorer.score(weights))
     result |= {"seconds": time.perf_counter() - start, "unknown": dict(unknown.most_common())}
     result["candidates"] = sum(map(len, encoded))
     written: dict[str, Iterable[str]] = {}
     if weights is not None:
-        chosen = rescoring.choose(lists, list(map(rescoring.totals, scored)), weights)
+        chosen = choose(lists, list(map(totals, scored)), weights)
         result |= {"weight": weights.language_model, "bonus": weights.words}
         if judge is not None:
-            first, value = judge([0] * len(lists)), judge(chosen)
-            gain = judge.metric.sign * (value - first)
-            result |= {"metric": judge.metric.name, "first": first, "value": value, "gain": gain}
-            result |= {"nbest": settings.nbest, "ceiling": _ceiling(judge, lists, references or [])}
+            first, value, metric = judge.first, judge(chosen), judge.metric
+            result |= {"metric": metric.name, "first": first, "value": value}
+            result |= {"gain": metric.sign * (value - first), "nbest": settings.nbest}
+            result["ceiling"] = _ceiling(metric, lists, references or [])
         if settings.output:
             written[settings.output] = best_lines(lists, chosen, settings.format == KALDI)
     if settings.scores:
         written[settings.scores] = score_lines(lists, scored, settings.totals)
     write_files(written, settings.overwrite)
     return result | named_outputs(settings, *OUTPUTS)
-
-
-def _read(settings: Options) -> tuple[list[NBestList], list[str] | None]:
-    """The lists and a reference for each."""
-    if settings.format == KALDI:
-        of_kaldi = settings.first_pass, settings.costs, settings.reference
-        return read_kaldi(settings.nbest, *of_kaldi)
-    plain = form_of(settings.data) != WORDS
-    return read_translations(settings.nbest, settings.nbest_data, settings.reference, plain)
 
 
 def _judge_of(
@@ -195,22 +192,17 @@ def _judge_of(
     if settings.metric == "wer" and not any(map(str.split, references)):
         raise FairseqDocError("expected references with words; got only empty ones")
     metric = metric_of(settings.metric, settings.lang or "en")
-    pairs = zip(lists, references, strict=True)
-    statistics = [metric.table(one.texts, reference) for one, reference in pairs]
-    judge = Judge(metric, statistics)
-    if settings.tune:
-        judge.check_tunable()
-    return judge
+    return Judge.of(metric, [one.texts for one in lists], references)
 
 
-def _ceiling(judge: Judge, lists: list[NBestList], references: list[str]) -> float | None:
+def _ceiling(metric: Metric, lists: list[NBestList], references: list[str]) -> float | None:
     """The metric of the targets, which a perfect output would have too; None without targets,
     and for a metric of errors."""
-    if judge.metric.sign < 0:
-        return None
     pairs = zip(lists, references, strict=True)
-    tables = [judge.metric.table([one.target], ref) for one, ref in pairs if one.target is not None]
-    return min(100.0, Judge(judge.metric, tables)([0] * len(tables))) if tables else None
+    known = [(one.target, reference) for one, reference in pairs if one.target is not None]
+    if metric.sign < 0 or not known:
+        return None
+    return min(100.0, Judge.of(metric, [[t] for t, _ in known], [r for _, r in known]).first)
 
 
 def as_text(result: dict[str, Any]) -> str:

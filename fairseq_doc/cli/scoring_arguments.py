@@ -1,11 +1,9 @@
 """Common options of ``bleu`` and ``rouge``, and how they read outputs and references."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation.tokenization import moses_remark
 from fairseq_doc.scoring.hypotheses import ReadOptions, System, read_references, read_system
@@ -32,10 +30,6 @@ class ScoringOptions(ReadOptions):
         least=100,  # so that some resamples lie beyond each bound of an interval
     )
 
-    def __post_init__(self) -> None:
-        if len({os.path.realpath(path) for path in self.outputs}) < len(self.outputs):
-            raise FairseqDocError(f"expected different outputs; got {', '.join(self.outputs)}")
-
 
 def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[str]]:
     """(references, outputs, lines about both that a reader of the scores needs)."""
@@ -55,12 +49,6 @@ def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[
         if system.undoing.tokenizer == "moses" and remark:
             lines.append(remark)
     return references, systems, lines
-
-
-def system_names(result: dict) -> list[str]:
-    """The names of the outputs, padded to the same width."""
-    width = max(map(len, result["outputs"]))
-    return [name.ljust(width) for name in result["outputs"]]
 
 
 def ceiling_lines(

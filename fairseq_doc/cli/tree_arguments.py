@@ -1,13 +1,14 @@
 """Common options of ``rerank`` and ``evalb``, and their remarks about trees."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 
 from fairseq_doc.cli.outputs import first_ten, remark
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import option
 from fairseq_doc.parsing.bracketing import Parameters, read_parameters
-from fairseq_doc.parsing.nbest import every_word_is_tagged
-from fairseq_doc.preparation.trees import NO_TAG, ROOTS, Tree, read_trees
+from fairseq_doc.parsing.nbest import Candidate
+from fairseq_doc.preparation.trees import NO_TAG, ROOTS, Tree, is_tagged, read_trees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +43,27 @@ def trees_of(path: str) -> list[Tree]:
     return [tree for _, tree in read_trees(path)]
 
 
-def are_tagged(path: str, sentences: str | None, command: str) -> bool:
-    """Whether every word in a file of trees has its own tag, which ``--sentences`` replaces. If not,
-    print a remark on how brackets around a single word are read."""
-    tagged = sentences is not None and every_word_is_tagged(path)
-    if sentences is not None and not tagged:
+def check_counts(
+    gold_path: str, gold: Sequence[Tree], others: Mapping[str | None, Sized | None]
+) -> None:
+    """Refuse files {path: trees or lists} with other numbers of sentences than the gold trees."""
+    for path, found in others.items():
+        if found is not None and len(found) != len(gold):
+            raise FairseqDocError(
+                f"{path}: expected {len(gold):,} sentences, as in {gold_path}; got {len(found):,} "
+                "(write (()) if the parser failed)"
+            )
+
+
+def are_tagged(
+    path: str, lists: Sequence[list[Candidate]], sentences: str | None, command: str
+) -> bool:
+    """Whether every word in the lists of a file has its own tag, which ``--sentences`` replaces. If
+    not, print a remark on how brackets around a single word are read."""
+    if sentences is None:
+        return False
+    tagged = all(is_tagged(one.text) for candidates in lists for one in candidates)
+    if not tagged:
         remark(
             command,
             f"{path}: some words have no tag; a bracket around a single word is a tag if it is "
@@ -58,11 +75,8 @@ def are_tagged(path: str, sentences: str | None, command: str) -> bool:
 def warn(command: str, numbers: Sequence[int], sentences: int, what: str) -> None:
     """Warn on standard error about sentences, which are numbered from 1."""
     if numbers:
-        remark(
-            command,
-            f"WARNING: {len(numbers):,} of {sentences:,} sentences {what}: sentence "
-            f"{first_ten(numbers)}",
-        )
+        count, names = len(numbers), first_ten(numbers)
+        remark(command, f"WARNING: {count:,} of {sentences:,} sentences {what}: sentence {names}")
 
 
 def report_roots(labels: Iterable[str | None], deleted: Collection[str], command: str) -> None:
@@ -71,6 +85,5 @@ def report_roots(labels: Iterable[str | None], deleted: Collection[str], command
     if counted:
         root = ", ".join(map(repr, counted))
         remark(
-            command,
-            f"the root {root} counts as a bracket, as in EVALB; --strip-root excludes it",
+            command, f"the root {root} counts as a bracket, as in EVALB; --strip-root excludes it"
         )

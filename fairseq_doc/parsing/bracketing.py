@@ -14,12 +14,12 @@ from itertools import accumulate, compress
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import read_text
+from fairseq_doc.files import text_lines
 from fairseq_doc.preparation.trees import TRACE, Tree
 from fairseq_doc.scoring.metrics import Metric
 
 QUOTES = ("'", '"', "/")  # words that EVALB treats as quotes
-MAX_DIGITS = 9
+NUMBERS = ("labeled", "cutoff_len")  # parameters; the others are lists
 _CUT = re.compile("[-=].*")
 VALID, ERROR, SKIPPED = "valid", "error", "skipped"
 EXCLUDED = 3  # index in bracketing_f1's statistics: whether EVALB excludes the sentence
@@ -46,29 +46,25 @@ class Parameters:
 def read_parameters(path: str) -> Parameters:
     """Read a .prm file. DEBUG and MAX_ERROR are ignored, since they only affect what EVALB prints
     and when it stops."""
-    numbers = ("labeled", "cutoff_len")
+    known = {field.name.upper(): field.name for field in fields(Parameters)}
     # Lists that are not in the file are empty.
-    values: dict[str, Any] = {f.name: () for f in fields(Parameters) if f.name not in numbers}
-    known = sorted(field.name.upper() for field in fields(Parameters))
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    values: dict[str, Any] = {name: () for name in known.values() if name not in NUMBERS}
+    for number, line in enumerate(text_lines(path), start=1):
         words = line.split()
         if not words or words[0].startswith("#") or words[0] in ("DEBUG", "MAX_ERROR"):
             continue
-        name, *given = words
-        if name not in known or len(given) != (2 if name.startswith("EQ_") else 1):
+        name, given = known.get(words[0], ""), words[1:]
+        is_number = name in NUMBERS
+        fits = len(given) == (2 if name.startswith("eq_") else 1)
+        if not name or not fits or (is_number and not given[0].isdecimal()):
             raise FairseqDocError(
-                f"{path}: line {number}: expected one of {', '.join(known)} with a value (two for "
-                f"EQ_LABEL and EQ_WORD); got {shown(line.strip())}"
+                f"{path}: line {number}: expected one of {', '.join(known)} with a word, a number "
+                f"(LABELED, CUTOFF_LEN) or two words (EQ_LABEL, EQ_WORD); got {shown(line.strip())}"
             )
-        key = name.lower()
-        if key not in numbers:
-            values[key] += (tuple(given) if len(given) == 2 else given[0],)
-        elif given[0].isdecimal() and len(given[0]) <= MAX_DIGITS:
-            values[key] = int(given[0])
+        if is_number:
+            values[name] = int(given[0])
         else:
-            raise FairseqDocError(
-                f"{path}: line {number}: expected a number after {name}; got {shown(given[0])}"
-            )
+            values[name] += (given[0] if len(given) == 1 else tuple(given),)
     return Parameters(**values)
 
 
@@ -102,17 +98,13 @@ def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
         return SentenceResult(SKIPPED, length)
     if sum(kept[0]) != sum(kept[1]):
         _keep_quotes(gold, test, kept, parameters)
-    gold_words, test_words = (
-        list(compress(gold.words, kept[0])),
-        list(compress(test.words, kept[1])),
-    )
-    same_word = _equality(parameters.eq_word)
+    of_gold, of_test = zip((gold, test), kept, strict=True)
+    gold_words, test_words = (list(compress(tree.words, own)) for tree, own in (of_gold, of_test))
+    same_word, same_label = _equality(parameters.eq_word), _equality(parameters.eq_label)
     if len(gold_words) != len(test_words) or not all(map(same_word, gold_words, test_words)):
         return SentenceResult(ERROR, length)
-    gold_brackets = _brackets(gold, kept[0], parameters)
-    test_brackets = _brackets(test, kept[1], parameters)
-    gold_tags, test_tags = compress(gold.tags, kept[0]), compress(test.tags, kept[1])
-    same_label = _equality(parameters.eq_label)
+    gold_tags, test_tags = (compress(tree.tags, own) for tree, own in (of_gold, of_test))
+    gold_brackets, test_brackets = _brackets(*of_gold, parameters), _brackets(*of_test, parameters)
     same_bracket = same_label if parameters.labeled else lambda a, b: True
     return SentenceResult(
         VALID,
@@ -173,11 +165,10 @@ def _matched(
     matched = 0
     for label, start, end in gold:
         labels = by_span[start, end]
-        for index, other in enumerate(labels):
-            if same(label, other):
-                del labels[index]
-                matched += 1
-                break
+        equal = next((other for other in labels if same(label, other)), None)
+        if equal is not None:
+            labels.remove(equal)
+            matched += 1
     return matched
 
 
@@ -214,9 +205,14 @@ def summarize(results: Sequence[SentenceResult]) -> dict[str, Any]:
     """Totals over all sentences and their brackets; shares are in percent. Erroneous and skipped
     sentences are only counted."""
     valid = [result for result in results if result.status == VALID]
-    matched = sum(result.matched for result in valid)
-    gold = sum(result.gold for result in valid)
-    test = sum(result.test for result in valid)
+
+    def total(name: str) -> int:
+        return sum(getattr(result, name) for result in valid)
+
+    def share(holds: Callable[[SentenceResult], bool]) -> float:
+        return _percent(sum(map(holds, valid)), len(valid))
+
+    matched, gold, test = total("matched"), total("gold"), total("test")
     return {
         "sentences": len(results),
         "errors": sum(result.status == ERROR for result in results),
@@ -225,12 +221,10 @@ def summarize(results: Sequence[SentenceResult]) -> dict[str, Any]:
         "precision": _percent(matched, test),
         "f1": f1(matched, gold, test),
         # Sentences in which all brackets are correct
-        "complete_match": _percent(sum(r.matched == r.gold == r.test for r in valid), len(valid)),
+        "complete_match": share(lambda result: result.matched == result.gold == result.test),
         # Crossing brackets per sentence; sentences without any, and with at most two
-        "average_crossing": sum(r.crossing for r in valid) / len(valid) if valid else 0.0,
-        "no_crossing": _percent(sum(r.crossing == 0 for r in valid), len(valid)),
-        "two_or_less_crossing": _percent(sum(r.crossing <= 2 for r in valid), len(valid)),
-        "tagging_accuracy": _percent(
-            sum(r.correct_tags for r in valid), sum(r.words for r in valid)
-        ),
+        "average_crossing": total("crossing") / len(valid) if valid else 0.0,
+        "no_crossing": share(lambda result: result.crossing == 0),
+        "two_or_less_crossing": share(lambda result: result.crossing <= 2),
+        "tagging_accuracy": _percent(total("correct_tags"), total("words")),
     }

@@ -74,10 +74,8 @@ class TunedDecoding:
 
     def as_json(self) -> dict[str, Any]:
         """The same as a JSON object."""
-        tried = [
-            {"beam": beam, "lenpen": lenpen, "value": value}
-            for (beam, lenpen), value in self.tried.items()
-        ]
+        names = ("beam", "lenpen", "value")
+        tried = [dict(zip(names, (*pair, x), strict=True)) for pair, x in self.tried.items()]
         best = self.tried[self.beam, self.lenpen]
         return {"metric": self.metric, "value": best, "tried": tried}
 
@@ -87,9 +85,11 @@ class TunedDecoding:
         beams, lenpens = (sorted(set(values)) for values in zip(*self.tried, strict=True))
         yield "lenpen" + "".join(f"{f'beam {beam}':>10} " for beam in beams)
         for lenpen in lenpens:
-            marks = ("*" if (beam, lenpen) == (self.beam, self.lenpen) else " " for beam in beams)
-            cells = (f"{self.tried[beam, lenpen]:10.2f}" for beam in beams)
-            yield f"{lenpen:6g}" + "".join(map("".join, zip(cells, marks, strict=True)))
+            row = f"{lenpen:6g}"
+            for beam in beams:
+                mark = "*" if (beam, lenpen) == (self.beam, self.lenpen) else " "
+                row += f"{self.tried[beam, lenpen]:10.2f}{mark}"
+            yield row
 
 
 def tune_decoding(
@@ -107,9 +107,7 @@ def tune_decoding(
     tried = {}
     for beam, pairs in groupby(options.grid, key=itemgetter(0)):
         found = translator.search(sources, replace(settings, beam=beam), *arguments)
-        pairs_of_texts = zip(found, references, strict=True)
-        judge = Judge(metric, [metric.table(one.texts, text) for one, text in pairs_of_texts])
+        judge = Judge.of(metric, [one.texts for one in found], references)
         for pair in pairs:
             tried[pair] = judge([one.order(pair[1])[1][0] for one in found])
-    beam, lenpen = max(tried, key=lambda pair: metric.sign * tried[pair])
-    return TunedDecoding(metric.name, beam, lenpen, tried)
+    return TunedDecoding(metric.name, *metric.best(tried), tried)

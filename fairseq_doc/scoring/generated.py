@@ -14,15 +14,17 @@ any order. Other lines, such as logging, are ignored.
 
 import math
 import re
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import table_lines
 
 LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)  # lines that are read
 _REPEATED = "HDP"  # kinds of lines that --nbest repeats
-_Rows = dict[str, dict[int, list[tuple[int, str]]]]  # kind: {sentence: [(line, text)]}
+_Lines = dict[str, list[tuple[int, str]]]  # {kind: [(number of the line, text)]}
 
 
 @dataclass(frozen=True)
@@ -49,31 +51,44 @@ class GeneratedSentence:
 def read_generated(path: str) -> list[GeneratedSentence]:
     """Read the output of fairseq-generate in the order of sentence ids. Raises ``FairseqDocError``
     for a missing, repeated or damaged sentence."""
-    rows = _read_lines(path)
-    count = _check_complete(rows, path)
-    return [_sentence(rows, number, path) for number in range(count)]
+    sentences = _read_lines(path)
+    complete = [number for number, own in sentences.items() if "H" in own or "D" in own]
+    if not complete:
+        raise FairseqDocError(
+            f"{path}: expected the output of fairseq-generate, with H- and D- lines; got none "
+            "(--quiet leaves them out)"
+        )
+    count = max(sentences) + 1
+    missing = count - len(complete)
+    if missing:
+        first = min(set(range(len(complete) + 1)).difference(complete))
+        raise FairseqDocError(
+            f"{path}: {missing:,} of {count:,} sentences are missing, the first is {first}; "
+            "generate again with --required-batch-size-multiple 1 (fairseq's default, 8, can leave "
+            "out the last sentences) and, instead of --skip-invalid-size-inputs-valid-test, with "
+            "--max-source-positions for the longest sentence"
+        )
+    kinds = set().union(*sentences.values())
+    return [_sentence(path, number, sentences[number], kinds) for number in range(count)]
 
 
-def _read_lines(path: str) -> _Rows:
-    """The lines by kind and sentence, without the scores of H- and D- lines."""
-    rows: _Rows = {kind: {} for kind in "STHDP"}
+def _read_lines(path: str) -> dict[int, _Lines]:
+    """{sentence: its lines}, without the scores of H- and D- lines."""
+    sentences: dict[int, _Lines] = defaultdict(dict)
     latest: dict[str, int] = {}  # {kind: sentence of the last line}
     for number, line in enumerate(table_lines(path), start=1):
         match = LINE.fullmatch(line)
         if match is None:
             continue
-        kind, digits, text = match.groups()
-        if "\r" in text:
-            problem = (
-                "is mixed with a progress bar: give --results-path, or another file for stderr"
-            )
-            raise _damaged(path, number, problem)
+        kind, text, sentence = match[1], match[3], int(match[2])
         if kind in "HD":
             _, tab, text = text.partition("\t")
-            if not tab:
-                raise _damaged(path, number, "is cut off")
-        sentence = int(digits)
-        own = rows[kind].setdefault(sentence, [])
+        if "\r" in text or (kind in "HD" and not tab):
+            raise FairseqDocError(
+                f"{path}: line {number} is cut off, or mixed with a progress bar: generate again "
+                "with --results-path, or with another file for stderr"
+            )
+        own = sentences[sentence].setdefault(kind, [])
         if own and (kind not in _REPEATED or latest[kind] != sentence):
             raise FairseqDocError(
                 f"{path}: line {number} repeats sentence {sentence}; expected the output of a single "
@@ -81,64 +96,33 @@ def _read_lines(path: str) -> _Rows:
             )
         own.append((number, text))
         latest[kind] = sentence
-    return rows
+    return sentences
 
 
-def _damaged(path: str, line: int, problem: str) -> FairseqDocError:
-    return FairseqDocError(
-        f"{path}: line {line} {problem}; expected fairseq-generate's output: generate again"
-    )
-
-
-def _check_complete(rows: _Rows, path: str) -> int:
-    """Check that every sentence has the same kinds of lines; returns the number of sentences."""
-    hypotheses = rows["H"] or rows["D"]
-    if not hypotheses:
+def _sentence(path: str, number: int, own: _Lines, kinds: Collection[str]) -> GeneratedSentence:
+    words, texts = own.get("H") or own["D"], own.get("D") or own["H"]
+    if own.keys() != kinds or len({len(own[kind]) for kind in _REPEATED if kind in own}) > 1:
+        got = ", ".join(f"{len(own.get(kind, ()))} {kind}-" for kind in sorted(kinds))
         raise FairseqDocError(
-            f"{path}: expected the output of fairseq-generate, with H- and D- lines; got none "
-            "(--quiet leaves them out)"
+            f"{path}: sentence {number} (line {words[0][0]}) is cut off: expected the same lines as "
+            f"for other sentences; got {got}; generate again"
         )
-    count = max(number for by_sentence in rows.values() for number in by_sentence) + 1
-    missing = count - len(hypotheses)
-    if missing:
-        first = next(number for number in range(count) if number not in hypotheses)
-        raise FairseqDocError(
-            f"{path}: {missing:,} of {count:,} sentences are missing, the first is {first}; "
-            "generate again with --required-batch-size-multiple 1 (fairseq's default, 8, can leave "
-            "out the last sentences) and, instead of --skip-invalid-size-inputs-valid-test, with "
-            "--max-source-positions for the longest sentence"
-        )
-    for number in range(count):
-        counts = {kind: len(own.get(number, ())) for kind, own in rows.items() if own}
-        of_hypotheses = [counts[kind] for kind in _REPEATED if kind in counts]
-        if 0 in counts.values() or len(set(of_hypotheses)) > 1:
-            line = hypotheses[number][0][0]
-            got = ", ".join(f"{n} {kind}-" for kind, n in counts.items())
-            raise FairseqDocError(
-                f"{path}: sentence {number} (line {line}) is cut off: expected the same lines as "
-                f"for other sentences; got {got}; generate again"
-            )
-    return count
-
-
-def _sentence(rows: _Rows, number: int, path: str) -> GeneratedSentence:
-    words, texts = (rows["H"] or rows["D"])[number], (rows["D"] or rows["H"])[number]
-    numbers: list[Any] = [None] * len(words)
-    if rows["P"]:
-        numbers = [_numbers(path, *row) for row in rows["P"][number]]
+    numbers = [_numbers(path, *row) for row in own["P"]] if "P" in own else repeat(None)
     hypotheses = tuple(
         Hypothesis(line, own_words, text, log2_probs)
-        for (line, own_words), (_, text), log2_probs in zip(words, texts, numbers, strict=True)
+        for (line, own_words), (_, text), log2_probs in zip(words, texts, numbers, strict=False)
     )
-    source, target = (rows[kind][number][0][1] if rows[kind] else None for kind in "ST")
+    source, target = (own[kind][0][1] if kind in own else None for kind in "ST")
     return GeneratedSentence(hypotheses, source, target)
 
 
 def _numbers(path: str, line: int, text: str) -> tuple[float, ...]:
     try:
         numbers = tuple(map(float, text.split()))
-        if all(number < math.inf for number in numbers):  # false for NaN, too
-            return numbers
-        raise ValueError
     except ValueError:
-        raise _damaged(path, line, f"is damaged: expected numbers; got {shown(text)}") from None
+        numbers = (math.nan,)
+    if not all(number < math.inf for number in numbers):  # false for NaN, too
+        raise FairseqDocError(
+            f"{path}: line {line} is damaged: expected numbers; got {shown(text)}; generate again"
+        )
+    return numbers

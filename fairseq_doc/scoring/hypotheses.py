@@ -109,13 +109,8 @@ def read_references(path: str, options: ReadOptions = ReadOptions()) -> list[str
 
 def looks_tokenized(lines: Sequence[str]) -> bool:
     """Whether punctuation is separated from words, as in tokenised text."""
-    apart, attached = len(_matching(APART, lines)), len(_matching(ATTACHED, lines))
+    apart, attached = (sum(map(bool, map(mark.search, lines))) for mark in (APART, ATTACHED))
     return apart > TOKENIZED_SHARE * (apart + attached)
-
-
-def _matching(pattern: re.Pattern, lines: Sequence[str], start: int = 0) -> list[int]:
-    """The numbers of the lines that contain a pattern."""
-    return [number for number, line in enumerate(lines, start) if pattern.search(line)]
 
 
 def _check_plain(
@@ -123,20 +118,20 @@ def _check_plain(
 ) -> None:
     """Raise ``FairseqDocError`` for lines that are not plain text. ``place`` names the file and the
     unit that is numbered from ``start``; ``after`` says what was undone."""
-
-    def refuse(pattern: re.Pattern, what: str, remedy: str) -> None:
-        numbers = _matching(pattern, lines, start)
+    problems = [(BPE_MARK, "holds a mark of BPE, @@ or \u2581", "give an output's --bpe")]
+    if not options.allow_unknown:
+        remedy = "generate with --unkpen, or give --allow-unknown"
+        problems.append((UNKNOWN, "holds <unk> or \u2047", remedy))
+    if looks_tokenized(lines) and not options.tokenized_reference:
+        remedy = "give --tokenizer moses, or --tokenized-reference"
+        problems.append((APART, "looks tokenised", remedy))
+    for mark, what, remedy in problems:
+        numbers = [number for number, line in enumerate(lines, start) if mark.search(line)]
         if numbers:
             raise FairseqDocError(
                 f"{place} {numbers[0]}, the first of {len(numbers):,}, {what}{after}; expected "
                 f"plain text: {remedy}"
             )
-
-    refuse(BPE_MARK, "holds a mark of BPE, @@ or \u2581", "give an output's --bpe")
-    if not options.allow_unknown:
-        refuse(UNKNOWN, "holds <unk> or \u2047", "generate with --unkpen, or give --allow-unknown")
-    if looks_tokenized(lines) and not options.tokenized_reference:
-        refuse(APART, "looks tokenised", "give --tokenizer moses, or --tokenized-reference")
 
 
 def read_system(
@@ -145,17 +140,17 @@ def read_system(
     """Read the output of a system as plain text. Raises ``FairseqDocError`` if it is not plain text
     or does not belong to the references."""
     generated = read_generated(path)
+    check_count(path, generated, references)
     best = [sentence.hypotheses[0] for sentence in generated]
     # H- lines have the form of the prepared data; D- lines may already be detokenised.
     hypotheses = [one.words if options.data else one.text for one in best]
     targets = [sentence.target for sentence in generated if sentence.target is not None]
-    check_count(path, generated, references)
     undoing = find_undoing(path, hypotheses, targets, references, options)
     undone = undoing(targets) if targets else None
     agreeing = None if undone is None else count_agreeing(path, undone, references)
     hypotheses = undoing(hypotheses)
     _check_plain(f"{path}: sentence", hypotheses, options, 0, f" after undoing {undoing}")
-    unknown = len(_matching(UNKNOWN, hypotheses))
+    unknown = sum(UNKNOWN.search(line) is not None for line in hypotheses)
     return System(str(path), hypotheses, undoing, undone, agreeing, unknown)
 
 
@@ -190,7 +185,7 @@ def find_undoing(
     and tokenisation if undoing it makes more targets equal to their references."""
     if options.data is not None:
         prepared = text_settings(options.data)
-        if prepared is None or not isinstance(prepared.get("target"), str):
+        if prepared is None or "target" not in prepared:
             raise FairseqDocError(
                 f"{options.data}: expected a folder of prepare-mt or prepare-headline, with their "
                 "settings.json"
@@ -208,18 +203,12 @@ def find_undoing(
             f"{path} has no targets (T- lines) from which to detect the tokenisation; give --data, "
             "--tokenizer moses or --tokenizer none"
         )
-    expected = [_single_blanks(line) for line in references]
 
     def count_equal(undoing: Undoing) -> int:
-        undone = undoing(targets)
-        return sum(_single_blanks(a) == b for a, b in zip(undone, expected, strict=True))
+        pairs = zip(undoing(targets), references, strict=True)
+        return sum(a.casefold().split() == b.casefold().split() for a, b in pairs)
 
     return max((Undoing(bpe, name, options.lang) for name in ("none", "moses")), key=count_equal)
-
-
-def _single_blanks(line: str) -> str:
-    """The line in lower case with single blanks."""
-    return " ".join(line.casefold().split())
 
 
 def without_blanks(line: str) -> str:
@@ -237,8 +226,8 @@ def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str])
     ]
     if sum(agree) < AGREEING_SHARE * len(agree):
         raise FairseqDocError(
-            f"{path}: {len(agree) - sum(agree):,} of {len(agree):,} generated targets differ from "
-            f"the reference, the first in sentence {agree.index(False)}; expected the references "
-            "for the generated split"
+            f"{path}: {agree.count(False):,} of {len(agree):,} generated targets differ from the "
+            f"reference, the first in sentence {agree.index(False)}; expected the references for "
+            "the generated split"
         )
     return sum(agree)

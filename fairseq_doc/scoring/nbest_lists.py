@@ -14,6 +14,7 @@ The other format is the output of fairseq-generate, in which candidate K of sent
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -49,7 +50,7 @@ class NBestList:
     keys: Sequence[str] = ()  # (n,) names of the candidates, if the file has them
     target: str | None = None  # what was to be generated, as plain text, without unknown words
 
-    @property
+    @cached_property
     def words(self) -> np.ndarray:
         """The number of words in each candidate, (n,)."""
         return np.array([len(text.split()) for text in self.texts])
@@ -67,13 +68,11 @@ def read_kaldi(
         costs: whether these numbers are costs, as in Kaldi, so that smaller is better.
         reference: file with a reference for each utterance, in any order.
     """
-    candidates = _archive(path, "an n-best list, lines such as utt1-1 the words", str)
+    candidates = _table(path, "an n-best list, lines such as utt1-1 the words", str)
     numbers = dict.fromkeys(candidates, 0.0)
     if first_pass is not None:
-        numbers = _archive(
-            first_pass, "a number for each candidate, such as utt1-1 -310.2", _finite
-        )
-        _check_same("candidate", path, candidates, first_pass, numbers)
+        numbers = _table(first_pass, "a number for each candidate, such as utt1-1 -310.2", _finite)
+        _check_same("candidates", path, candidates, first_pass, numbers)
     lists: dict[str, NBestList] = {}
     for name, own in groupby(candidates, key=_utterance):
         keys = list(own)
@@ -82,12 +81,12 @@ def read_kaldi(
                 f"{path}: expected the candidates of an utterance on consecutive lines, each UTT-K "
                 f"with a number K, such as utt1-1 the words; got {shown(keys[0])}"
             )
-        texts, scores = [candidates[key] for key in keys], [numbers[key] for key in keys]
-        lists[name] = NBestList(name, texts, np.array(scores) * (-1.0 if costs else 1.0), keys)
+        scores = np.array([numbers[key] for key in keys]) * (-1.0 if costs else 1.0)
+        lists[name] = NBestList(name, [candidates[key] for key in keys], scores, keys)
     if reference is None:
         return list(lists.values()), None
-    references = _archive(reference, "references, lines such as utt1 the words", str)
-    _check_same("utterance", path, lists, reference, references)
+    references = _table(reference, "references, lines such as utt1 the words", str)
+    _check_same("utterances", path, lists, reference, references)
     return list(lists.values()), [references[name] for name in lists]
 
 
@@ -104,24 +103,22 @@ def _finite(text: str) -> float:
     return number
 
 
-def _archive(path: str, expected: str, convert: Callable[[str], _T]) -> dict[str, _T]:
+def _table(path: str, expected: str, convert: Callable[[str], _T]) -> dict[str, _T]:
     """{first word: the other words, converted} for the lines of a file."""
     found: dict[str, _T] = {}
     for number, line in enumerate(text_lines(path), start=1):
-        if LINE.fullmatch(line):
-            raise FairseqDocError(
-                f"{path}: line {number}: expected {expected}; got output of fairseq-generate: give "
-                f"--format {GENERATED}"
-            )
         key, *rest = line.split(maxsplit=1) or [""]
         try:
             value = convert(rest[0].strip() if rest else "")
         except ValueError:
             key = ""
-        if not key or key in found:
-            again = " a second time" if key else ""
+        is_generated = LINE.fullmatch(line) is not None
+        if not key or key in found or is_generated:
+            hint = " a second time" if key in found else ""
+            if is_generated:
+                hint = f", output of fairseq-generate: give --format {GENERATED}"
             raise FairseqDocError(
-                f"{path}: line {number}: expected {expected}; got {shown(line.strip())}{again}"
+                f"{path}: line {number}: expected {expected}; got {shown(line.strip())}{hint}"
             )
         found[key] = value
     if not found:
@@ -131,13 +128,12 @@ def _archive(path: str, expected: str, convert: Callable[[str], _T]) -> dict[str
 
 def _check_same(what: str, path: str, own: dict, other: str, theirs: dict) -> None:
     """Refuse two files with different candidates or utterances."""
-    for wanted, where, there in ((theirs, path, own), (own, other, theirs)):
-        missing = [name for name in wanted if name not in there]
-        if missing:
-            raise FairseqDocError(
-                f"{where}: expected every {what} of {path} and {other}; {len(missing):,} of "
-                f"{len(wanted):,} are missing, the first is {shown(missing[0])}"
-            )
+    different = own.keys() ^ theirs.keys()
+    if different:
+        raise FairseqDocError(
+            f"{path} and {other}: expected the same {what}; {len(different):,} are in one file "
+            f"alone, such as {shown(min(different))}"
+        )
 
 
 def read_translations(
@@ -152,16 +148,15 @@ def read_translations(
         plain: refuse candidates that are not plain text, which is always done with references.
     """
     generated = read_generated(path)
+    if generated[0].hypotheses[0].log2_probs is None:
+        raise FairseqDocError(f"{path}: expected the P- lines of fairseq-generate; got none")
     undo = find_undoing(path, (), (), (), ReadOptions(data=data, bpe="none", tokenizer="none"))
     lists = []
     for number, sentence in enumerate(generated):
-        numbers = [one.log2_probs for one in sentence.hypotheses]
-        if None in numbers:
-            raise FairseqDocError(f"{path}: expected the P- lines of fairseq-generate; got none")
-        scores = np.array([sum(x or ()) for x in numbers]) * math.log(2)
+        scores = np.array([sum(one.log2_probs or ()) for one in sentence.hypotheses])
         texts = undo([one.text if data is None else one.words for one in sentence.hypotheses])
         keys = [f"{number}-{k}" for k in range(1, len(texts) + 1)]
-        lists.append(NBestList(str(number), texts, scores, keys))
+        lists.append(NBestList(str(number), texts, scores * math.log(2), keys))
     firsts = [one.texts[0] for one in lists]
     if (plain or reference) and (any(map(BPE_MARK.search, firsts)) or looks_tokenized(firsts)):
         raise FairseqDocError(
@@ -191,15 +186,14 @@ def tokenize(lists: Iterable[NBestList], form: TextForm, max_words: int) -> list
     tokenized = []
     for one in lists:
         at = f"a candidate of {shown(one.name)}: "
-        tokenized.append([form.sentence(text, at) for text in one.texts])
-    for one, candidates in zip(lists, tokenized, strict=True):
-        longest = max(range(len(candidates)), key=lambda k: len(candidates[k]))
-        count = len(candidates[longest])
+        candidates = [form.sentence(text, at) for text in one.texts]
+        count = max(map(len, candidates))
         if count > max_words:
             raise FairseqDocError(
-                f"candidate {shown(one.keys[longest])} has {count:,} {form.unit}s: expected a "
-                f"sentence of at most {max_words:,}; give --max-words if it is a sentence"
+                f"{at}{count:,} {form.unit}s; expected a sentence of at most {max_words:,}; give "
+                "--max-words if it is a sentence"
             )
+        tokenized.append(candidates)
     return tokenized
 
 

@@ -5,7 +5,7 @@ probability of its tokens and the end mark by the language models, and n its num
 ``rescore`` has a = 1 and tunes w and b; ``rerank``, whose first pass is a parser, has w = 1 and
 b = 0 and tunes a.
 
-Axes: U lists, n candidates in a list, N in the longest list.
+Axes: U lists, n candidates in a list.
 """
 
 from collections import Counter
@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.prefix_tree import (
     MAX_SEQUENCES,
@@ -41,9 +40,6 @@ class Weights(NamedTuple):
     words: float = 0.0
 
 
-FIRST_PASS, LANGUAGE_MODEL = Weights(), Weights(0.0, 1.0)
-
-
 def encode(
     dictionary: Dictionary, tokenized: Iterable[Sequence[Sequence[str] | None]]
 ) -> tuple[list[list[list[int]]], Counter[str]]:
@@ -60,148 +56,124 @@ def encode(
     return encoded, unknown
 
 
-def score(
-    ensemble: Ensemble,
-    lists: Sequence[NBestList],
-    encoded: Sequence[list[list[int]]],
-    carry: bool = False,
-    weights: Weights | None = None,
-    progress: Progress = no_progress,
-    at_once: int = MAX_SEQUENCES,
-) -> Iterator[Rows]:
-    """Yield ln P of the tokens of each list's candidates. They start after ``</s>`` from a zero
-    state or, with ``carry``, from the state after the previous list's best candidate at these
-    weights (None: after its first candidate, as in Kaldi's script). ``at_once``: number of
-    candidates that are scored together, at least those of one list; it changes memory and speed,
-    and results only by rounding. Progress counts the tokens of the longest candidates."""
-    end = ensemble.dictionary.eos()
-    chunks = chunks_of(encoded, 1 if carry else at_once)
-    tokens = sum(max(map(len, chain(*chunk))) for chunk in chunks)
-    steps = iter(progress(range(tokens), "score"))
-    number, states = 0, None
-    for chunk in chunks:
-        rows = iter(sequence_log_probs(ensemble, [*chain(*chunk)], end, states, steps))
-        for sequences in chunk:
-            own = list(islice(rows, len(sequences)))
-            yield own
-            if carry:
-                best = 0
-                if weights is not None:
-                    best = choose(lists[number : number + 1], [totals(own)], weights).item()
-                states = states_after(ensemble, [end, *sequences[best][:-1]], states)
-            number += 1
-    next(steps, None)  # finishes the progress bar
-
-
 def totals(rows: Rows) -> np.ndarray:
     """ln P of each candidate, (n,); -inf for a candidate without tokens."""
     return np.array([row.cumsum()[-1] if len(row) else -np.inf for row in rows])
 
 
-class _Table:
-    """The parts of the candidates' scores, each (U, N), and the mask of the padding after a list."""
-
-    def __init__(self, lists: Sequence[NBestList], log_probs: Sequence[np.ndarray]) -> None:
-        lengths = np.array([len(one.texts) for one in lists])
-        self._beyond = np.arange(lengths.max()) >= lengths[:, None]
-        first_pass, words = [one.first_pass for one in lists], [one.words for one in lists]
-        self._parts = list(map(self._padded, (first_pass, log_probs, words)))  # as Weights
-
-    def _padded(self, rows: Sequence[np.ndarray]) -> np.ndarray:
-        table = np.zeros(self._beyond.shape)
-        table[~self._beyond] = np.concatenate(rows)
-        return table
-
-    def choose(self, weights: Weights) -> np.ndarray:
-        scores = sum(weight * part for weight, part in zip(weights, self._parts, strict=True))
-        return np.where(self._beyond, -np.inf, scores).argmax(1)
-
-
 def choose(
     lists: Sequence[NBestList], log_probs: Sequence[np.ndarray], weights: Weights
-) -> np.ndarray:
-    """The index of the best candidate in each list, (U,); the first among equals."""
-    return _Table(lists, log_probs).choose(weights)
-
-
-class Judge:
-    """Scores any selection of candidates from U lists, from their statistics, (n, S) per list."""
-
-    def __init__(self, metric: Metric, statistics: Sequence[np.ndarray]) -> None:
-        self.metric, self.statistics = metric, statistics
-        self._rows = np.concatenate(statistics)
-        self._starts = np.cumsum([0, *map(len, statistics[:-1])])
-
-    def chosen(self, chosen: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The statistics (U, S) of one candidate per list, given by its index."""
-        return self._rows[self._starts + np.asarray(chosen)]
-
-    def __call__(self, chosen: Sequence[int] | np.ndarray) -> float:
-        return self.metric.value(self.chosen(chosen).sum(0))
-
-    @property
-    def oracle(self) -> list[int]:
-        """The index of the best candidate by itself in each list, the first among equals."""
-        sign, value = self.metric.sign, self.metric.value
-        return [int(np.argmax([sign * value(row) for row in rows])) for rows in self.statistics]
-
-    def check_tunable(self) -> None:
-        """Raise ``FairseqDocError`` if the metric is the same for every selection."""
-        if all((rows == rows[0]).all() for rows in self.statistics):
-            raise FairseqDocError(
-                f"weights cannot be tuned: within each list, all candidates have the same "
-                f"{self.metric.name}, so every selection scores alike"
-            )
+) -> list[int]:
+    """The index of the best candidate in each of U lists; the first among equals."""
+    a, w, b = weights
+    pairs = zip(lists, log_probs, strict=True)
+    return [int((a * one.first_pass + w * own + b * one.words).argmax()) for one, own in pairs]
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """The best weights, and the metric with them in percent."""
+class Judge:
+    """Scores any selection of candidates from U lists, from their statistics, (n, S) per list."""
 
-    weights: Weights
-    value: float
-    tried: dict[Weights, float]
+    metric: Metric
+    statistics: Sequence[np.ndarray]
+
+    @classmethod
+    def of(
+        cls, metric: Metric, lists: Iterable[Sequence[str]], references: Iterable[str]
+    ) -> "Judge":
+        """A judge of lists of texts with a reference each."""
+        pairs = zip(lists, references, strict=True)
+        return cls(metric, [np.array([metric.statistics(x, y) for x in own]) for own, y in pairs])
+
+    def chosen(self, chosen: Sequence[int]) -> np.ndarray:
+        """The statistics (U, S) of one candidate per list, given by its index."""
+        return np.array([rows[k] for rows, k in zip(self.statistics, chosen, strict=True)])
+
+    def __call__(self, chosen: Sequence[int]) -> float:
+        return self.metric.value(self.chosen(chosen).sum(0))
+
+    @property
+    def first(self) -> float:
+        """The metric of the first candidates."""
+        return self([0] * len(self.statistics))
+
+    @property
+    def oracle(self) -> float:
+        """The metric of the candidates that are the best by themselves."""
+        values = [dict(enumerate(map(self.metric.value, rows))) for rows in self.statistics]
+        return self(list(map(self.metric.best, values)))
 
 
 def search(
     judge: Judge,
     lists: Sequence[NBestList],
     log_probs: Sequence[np.ndarray],
-    grid: Sequence[Weights],
-) -> Tuning:
-    """The best weights in the grid, the first among equals."""
-    table = _Table(lists, log_probs)
-    values = {weights: judge(table.choose(weights)) for weights in grid}
-    best = max(grid, key=lambda weights: judge.metric.sign * values[weights])
-    return Tuning(best, values[best], values)
+    grid: Iterable[Weights],
+) -> dict[Weights, float]:
+    """The metric in percent with each of the weights."""
+    return {weights: judge(choose(lists, log_probs, weights)) for weights in grid}
 
 
-def tune(
-    ensemble: Ensemble,
-    judge: Judge,
-    lists: Sequence[NBestList],
-    encoded: Sequence[list[list[int]]],
-    grid: Sequence[Weights],
-    carry: bool = False,
-    progress: Progress = no_progress,
-) -> tuple[Tuning, list[Rows]]:
-    """The best weights in the grid, and the scores of the lists with them.
+@dataclass(frozen=True)
+class Rescorer:
+    """Scores U lists by language models.
 
-    Carried states depend on the weights. So with ``carry`` the lists are scored again with the
-    weights found, and the weights tuned again, until they repeat, at most ``MAX_ROUNDS`` times. The
-    result is the best of the weights with which lists were scored, so that its value can be
-    reproduced.
+    Args:
+        encoded: the indices of the candidates; see :func:`encode`.
+        carry: start each list from the state after the previous list's best candidate; else from a
+            zero state, after ``</s>``.
+        at_once: number of candidates that are scored together, at least those of one list; it
+            changes memory and speed, and results only by rounding.
     """
-    weights, rounds = FIRST_PASS, {}
-    while True:
-        scored = list(score(ensemble, lists, encoded, carry, weights, progress))
-        log_probs = list(map(totals, scored))
-        found = search(judge, lists, log_probs, grid)
-        if not carry:
-            return found, scored
-        if weights in grid:  # perhaps not the first ones
-            value = judge(choose(lists, log_probs, weights))
-            rounds[weights] = Tuning(weights, value, found.tried), scored
-        weights = found.weights
-        if weights in rounds or len(rounds) == MAX_ROUNDS:
-            return max(rounds.values(), key=lambda pair: judge.metric.sign * pair[0].value)
+
+    ensemble: Ensemble
+    lists: Sequence[NBestList]
+    encoded: Sequence[list[list[int]]]
+    carry: bool = False
+    progress: Progress = no_progress
+    at_once: int = MAX_SEQUENCES
+
+    def score(self, weights: Weights | None = None) -> Iterator[Rows]:
+        """Yield ln P of the tokens of each list's candidates. With ``carry``, ``weights`` choose
+        the best candidates; None: the first ones, as in Kaldi's script. Progress counts the tokens
+        of the longest candidates."""
+        end = self.ensemble.dictionary.eos()
+        chunks = chunks_of(self.encoded, 1 if self.carry else self.at_once)
+        tokens = sum(max(map(len, chain(*chunk))) for chunk in chunks)
+        steps = iter(self.progress(range(tokens), "score"))
+        lists, states = iter(self.lists), None
+        for chunk in chunks:
+            rows = iter(sequence_log_probs(self.ensemble, [*chain(*chunk)], end, states, steps))
+            for sequences, one in zip(chunk, lists, strict=False):
+                own = list(islice(rows, len(sequences)))
+                yield own
+                if self.carry:
+                    best = 0 if weights is None else choose([one], [totals(own)], weights)[0]
+                    states = states_after(self.ensemble, [end, *sequences[best][:-1]], states)
+        next(steps, None)  # finishes the progress bar
+
+    def tune(
+        self, judge: Judge, grid: Sequence[Weights]
+    ) -> tuple[Weights, dict[Weights, float], list[Rows]]:
+        """The best weights in the grid, the first among equals; the metric in percent with each of
+        them; and the scores of the lists with the best.
+
+        Carried states depend on the weights. So with ``carry`` the lists are scored again with the
+        weights found, and the weights tuned again, until they repeat, at most ``MAX_ROUNDS`` times.
+        The result is the best of the weights with which lists were scored, so that its value can be
+        reproduced.
+        """
+        weights = Weights()
+        rounds: dict[Weights, tuple[dict[Weights, float], list[Rows]]] = {}
+        while True:
+            scored = list(self.score(weights))
+            tried = search(judge, self.lists, list(map(totals, scored)), grid)
+            best = judge.metric.best(tried)
+            if not self.carry:
+                return best, tried, scored
+            if weights in tried:  # perhaps not the first ones
+                rounds[weights] = tried, scored
+            weights = best
+            if weights in rounds or len(rounds) == MAX_ROUNDS:
+                best = judge.metric.best({one: rounds[one][0][one] for one in rounds})
+                return best, *rounds[best]

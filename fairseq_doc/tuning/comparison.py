@@ -35,8 +35,8 @@ from fairseq_doc.files import (
 )
 from fairseq_doc.json_text import as_json
 from fairseq_doc.preparation.stages import read_settings
-from fairseq_doc.scoring.bleu import score_bleu
 from fairseq_doc.scoring.hypotheses import ReadOptions, read_references, read_system
+from fairseq_doc.scoring.systems import score_bleu
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.systems import SYSTEMS
 from fairseq_doc.tuning.training import CHECKPOINTS, LOG, best_value, folder_of, train_seeds

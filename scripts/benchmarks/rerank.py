@@ -19,6 +19,7 @@ from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.evaluation.prefix_tree import sequence_log_probs
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.parsing.nbest import parse_lists, read_nbest
 from fairseq_doc.parsing.reranking import read_tree_lists
 
 ONE, LENGTH, TREE = "one at a time", "by length", "prefix tree"
@@ -66,9 +67,10 @@ def run(settings):
     # In float32, in which the scores of all forms agree up to rounding.
     ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     dictionary = ensemble.dictionary
+    parsed = parse_lists(settings.nbest, read_nbest(settings.nbest))
     lists = [
         [[dictionary[index] for index in sequence[:-1]] for sequence in sequences]
-        for sequences in read_tree_lists(settings.nbest, dictionary).encoded
+        for sequences in read_tree_lists(settings.nbest, parsed, dictionary).encoded
     ]
     step = max(1, len(lists) // settings.sentences)
     lists = lists[::step][: settings.sentences]

@@ -20,8 +20,8 @@ def treebank(tmp_path_factory):
     """Trees, candidates, and data made of them with pairs."""
     folder = tmp_path_factory.mktemp("treebank")
     toy_trees.write_corpus(folder / "trees")
-    report, _ = doc("prepare-parsing", folder / "trees", folder / "data", "--pairs")
-    return SimpleNamespace(trees=folder / "trees", data=folder / "data", report=report)
+    doc("prepare-parsing", folder / "trees", folder / "data", "--pairs")
+    return SimpleNamespace(trees=folder / "trees", data=folder / "data")
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +36,6 @@ def rerank(treebank, nbest, model, *options):
     """The JSON object of ``rerank``."""
     words = ("rerank", treebank.data, nbest, "--path", model, "--cpu", "--no-progress-bar")
     return result_of(*words, *options)
-
-
-def test_a_treebank_is_prepared(treebank):
-    assert "train: 1,500 trees" in treebank.report
-    gold = (treebank.trees / "train.mrg").read_text()
-    assert (treebank.data / "trees" / "train.mrg").read_text() == gold
-    assert {path.name for path in treebank.data.iterdir()} == {
-        "SHA256SUMS", "dict.txt", "pairs", "prepare.log", "text", "trees",
-        *(f"{split}.{end}" for split in ("train", "valid", "test") for end in ("bin", "idx")),
-    }  # fmt: skip
 
 
 def test_a_language_model_puts_trees_in_a_better_order(treebank, language_model, tmp_path):

@@ -68,26 +68,21 @@ def test_a_line_a_sentence_where_asked(trees):
 
 def test_lists_are_described_by_the_first_candidates_and_the_best(trees):
     lists = [[(-1, TEST[0]), (-2, GOLD[0])], [(-1, TEST[1])], [(0, TEST[2]), (-1, TEST[2])]]
-    (trees / "nbest").write_text(toy_trees.nbest_text(lists))
-    (trees / "nbest.gz").write_bytes(gzip.compress((trees / "nbest").read_bytes()))
+    (trees / "nbest").write_bytes(gzip.compress(toy_trees.nbest_text(lists).encode()))
     of_trees, _ = result_of("evalb gold test --per-sentence")
-    for name in ("nbest", "nbest.gz"):
-        result, _ = result_of(f"evalb gold {name} --per-sentence")
-        assert result.pop("oracle_f1") == pytest.approx(100 * 2 * 7 / 16)
-        assert result == {key: of_trees[key] for key in result}
+    result, _ = result_of("evalb gold nbest --per-sentence")
+    assert result.pop("oracle_f1") == pytest.approx(100 * 2 * 7 / 16)
+    assert result == {key: of_trees[key] for key in result}
     assert text_of("evalb gold nbest")[-1].split() == ["f1", "87.50"]
+
+
+def test_a_failed_parse_is_skipped_unless_another_candidate_is_better(trees):
     lists = [[(0, "(())"), (-1, GOLD[0])], [(-1, TEST[1]), (-2, "(())")], [(0, TEST[2])]]
-    (trees / "nbest").write_text(toy_trees.nbest_text(lists))  # with failures of the parser
+    (trees / "nbest").write_text(toy_trees.nbest_text(lists))
     result, remarks = result_of("evalb gold nbest")
     assert "1 of 3 sentences are excluded" in remarks and "parse is empty: sentence 1" in remarks
     assert result["all"]["skipped"] == 1 and result["f1"] == 75
     assert result["oracle_f1"] == pytest.approx(100 * 2 * 7 / 16)
-
-
-def test_ten_excluded_sentences_are_all_named(trees):
-    toy_trees.write_trees(trees / "gold", [GOLD[0]] * 10)
-    toy_trees.write_trees(trees / "test", [GOLD[1]] * 10)
-    assert result_of("evalb gold test")[1].endswith("8, 9, 10\n")
 
 
 def test_sentences_are_excluded_with_a_warning(trees):
@@ -96,13 +91,11 @@ def test_sentences_are_excluded_with_a_warning(trees):
     toy_trees.write_trees(trees / "test", ["(())", *TEST, TEST[1], *["(S (NN x))"] * 10])
     result, remarks = result_of("evalb gold test --per-sentence")
     differ, empty = remarks.splitlines()
-    assert "WARNING: 11 of 15 sentences" in differ and differ.endswith(
-        "sentence 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, ..."
-    )
+    assert "WARNING: 11 of 15 sentences" in differ and differ.endswith(", 13, 14, ...")
     assert "WARNING: 1 of 15 sentences" in empty and empty.endswith("sentence 1")
     assert (result["sentences"], result["errors"], result["all"]["skipped"]) == (15, 11, 1)
-    for name in ("f1", "precision", "recall"):
-        assert result[name] == clean[name]
+    figures = ("f1", "precision", "recall")
+    assert [result[name] for name in figures] == [clean[name] for name in figures]
     statuses = [row["status"] for row in result["per_sentence"]]
     assert statuses == ["skipped", *["valid"] * 3, *["error"] * 11]
 
@@ -131,25 +124,22 @@ def test_a_prm_file_is_read(trees):
 @pytest.mark.parametrize(
     "files, problem",
     [
-        ({"test": TEST[:2]}, "a parse for each of 3 trees in gold; got 2 in test"),
+        ({"test": TEST[:2]}, "test: expected 3 sentences, as in gold; got 2"),
+        ({"test": TEST * 2}, "test: expected 3 sentences, as in gold; got 6"),
+        ({"words": GOLD[:2]}, "words: expected 3 sentences, as in gold; got 2"),
         ({"gold": None}, "cannot read gold"),
         ({"test": None}, "cannot read test"),
         ({"test": ["", ""]}, "test: expected trees in brackets; got an empty file"),
         ({"test": [*TEST[:2], TEST[2][:-1]]}, "test: line 3: "),
-        ({"test": TEST * 2}, "a parse for each of 3 trees in gold; got 6 in test"),
-        ({"test": ["1 0", f"-1\t{TEST[0]}", "1 1", "-2\t(S"]}, "test: line 4: "),
-        ({"test": ["2 0", f"-1\t{TEST[0]}"]}, "test: line 1: expected 2 candidates of sentence 0"),
-        ({"own.prm": ["CUTOFF_LEN many"]}, "own.prm: line 1: expected a number after CUTOFF_LEN"),
-        ({"own.prm": None}, "cannot read own.prm"),
-        ({"words": GOLD[:2]}, "words: expected 3 trees, as in gold; got 2"),
-        ({"words": None}, "cannot read words"),
+        ({"test": ["2 0", f"-1\t{TEST[0]}"]}, "test: line 1: expected 2 candidates"),
+        ({"own.prm": ["CUTOFF_LEN many"]}, "own.prm: line 1: expected one of"),
     ],
 )
 def test_unusable_input_is_refused(trees, files, problem):
     line = "evalb gold test"
     for name, lines in files.items():
         if lines is None:
-            (trees / name).unlink(missing_ok=True)
+            (trees / name).unlink()
         else:
             toy_trees.write_trees(trees / name, lines)
         line += {"own.prm": " --prm own.prm", "words": " --sentences words"}.get(name, "")

@@ -1,18 +1,16 @@
-import math
+"""Outputs of an encoder-decoder as trees; their lists are tested with ``collect-parses``."""
+
 from collections import Counter
 
 import pytest
-from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.parsing.nbest import read_nbest
-from fairseq_doc.parsing.outputs import candidate_lists, nbest_lines, repaired, tree_of_output
+from fairseq_doc.parsing.outputs import repaired, tree_of_output
 from fairseq_doc.preparation.symbols import symbols_of, tree_of
 from fairseq_doc.preparation.trees import bracketed
-from fairseq_doc.scoring.generated import GeneratedSentence, Hypothesis
 
-from .conftest import read, trees, write
+from .conftest import read, trees
 
 DOG = read("(TOP (S (NP (DT The) (NN Dog)) (VP (VBZ barks))))")
 SOURCE = ["the", "dog", "<unk>"]
@@ -77,59 +75,3 @@ def test_repairs_by_hand(symbols, expected):
 def test_an_output_becomes_a_tree_over_the_sentence(symbols, tree, how):
     found, kind = tree_of_output(symbols.split(), SOURCE, DOG)
     assert (found and bracketed(found), kind) == (tree, how)
-
-
-def output(source, *hypotheses):
-    """A sentence of hypotheses (ln P, symbols)."""
-    rows = []
-    for log_prob, symbols in hypotheses:
-        length = len(symbols.split()) + 1
-        parts = (log_prob / math.log(2) / length,) * length
-        rows.append(Hypothesis(1, symbols, symbols, parts))
-    return GeneratedSentence(tuple(rows), source)
-
-
-def test_outputs_become_lists_that_can_be_read_again(tmp_path):
-    good, unclosed, short = "(S the dog <unk> )S", "(X the dog <unk>", "(S the )S"
-    outputs = [
-        output("the dog <unk>", (-0.1, short), (-1 / 3, good), (-1e-30, unclosed), (-2.0, good)),
-        output("b", (-1.0, ""), (-2.0, "b b")),
-        output("c", (-4.0, "c")),
-    ]
-    sentences = [DOG, read("(NP (NN B))"), read("(NP (VB C))")]
-    found = candidate_lists(outputs, sentences, "out")
-    over = "(DT The) (NN Dog) (VBZ barks)"
-    expected = [
-        [(-1 / 3, f"(TOP (S {over}))"), (-1e-30, f"(TOP (X {over}))"), (-2.0, f"(TOP (S {over}))")],
-        [(0.0, "(TOP (S (NN B)))")],  # a flat one
-        [(-4.0, "(TOP (VB C))")],
-    ]
-    assert [[(pytest.approx(p), bracketed(t)) for p, t in row] for row in found.lists] == expected
-    assert found.counts == Counter({"well_formed": 3, "repaired": 1, "dropped": 3, "flat": 1})
-    assert found.first_counts == Counter({"well_formed": 1, "dropped": 2})
-    lines = list(nbest_lines(found.lists))
-    again = read_nbest(write(tmp_path / "n", *lines))
-    scores = [[score for score, _ in row] for row in found.lists]
-    texts = [[text for _, text in row] for row in expected]
-    assert [[(c.score, c.text) for c in candidates] for candidates in again] == [
-        list(zip(*pair, strict=True)) for pair in zip(scores, texts, strict=True)
-    ]
-    assert [line for line in lines if "\t" not in line] == ["3 0", "1 1", "1 2"]
-
-
-TREE = read("(X (NN A))")
-
-
-@pytest.mark.parametrize(
-    "outputs, problem",
-    [
-        ([output("a", (-1.0, "a"))] * 2, "out: expected outputs for 1 sentences; got 2"),
-        ([output("a b", (-1.0, "a"))], "out: sentence 0: expected 1 words"),
-        ([output(None, (-1.0, "a"))], "with S- lines; got none"),
-        ([GeneratedSentence((Hypothesis(7, "a", "a"),), "a")], "with P- lines; got none"),
-        ([GeneratedSentence((Hypothesis(7, "a", "a", (-1.0,)),), "a")], "expected 2 finite numbers; got 1"),
-        ([GeneratedSentence((Hypothesis(7, "a", "a", (-1.0, math.nan)),), "a")], "in line 7"),
-    ],
-)  # fmt: skip
-def test_outputs_of_other_sentences_or_without_scores_are_refused(outputs, problem):
-    assert problem in refusal(candidate_lists, outputs, [TREE], "out")

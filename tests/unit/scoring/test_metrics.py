@@ -35,13 +35,6 @@ def test_wer_counts_edits_for_a_hundred_words(pairs):
     assert metric.sign == -1 and metric.name == "WER"
 
 
-def test_wer_of_long_texts():
-    words = [f"w{n % 7}" for n in range(3000)]
-    one_more = [*words[:1500], "and", *words[1500:]]
-    metric = metric_of("wer")
-    assert metric.statistics(" ".join(one_more), " ".join(words)) == (1, 3000)
-
-
 pairs_of_texts = st.lists(st.tuples(texts, texts.filter(bool)), min_size=1, max_size=8)
 
 
