@@ -88,42 +88,29 @@ class DynamicSettings:
             object.__setattr__(self, "rate", USUAL_RATE * scale)
         if self.decay is None:
             object.__setattr__(self, "decay", min(1.0, USUAL_DECAY * scale))
-        for name in ("rate", "epsilon"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise FairseqDocError(
-                    f"dynamic.{name} must be positive; got {getattr(self, name)}",
-                    f"dynamic.{name}",
-                )
-        if not self.bound > 0:
-            raise FairseqDocError(
-                f"dynamic.bound must be positive; got {self.bound}", "dynamic.bound"
-            )
-        assert self.decay is not None
-        if not 0 <= self.decay <= 1:
-            raise FairseqDocError(
-                f"dynamic.decay must be in [0, 1]; got {self.decay}", "dynamic.decay"
-            )
-        if self.adapt not in ADAPTED:
-            raise FairseqDocError(
-                f"dynamic.adapt: expected {' or '.join(ADAPTED)}; got {self.adapt!r}",
-                "dynamic.adapt",
-            )
+        assert self.rate is not None and self.decay is not None
+        ranges = {
+            "rate": (0 < self.rate < math.inf, "positive"),
+            "decay": (0 <= self.decay <= 1, "in [0, 1]"),
+            "epsilon": (0 < self.epsilon < math.inf, "positive"),
+            "bound": (self.bound > 0, "positive"),
+            "adapt": (self.adapt in ADAPTED, " or ".join(ADAPTED)),
+        }
+        for name, (is_so, expected) in ranges.items():
+            if not is_so:
+                message = f"dynamic.{name} must be {expected}; got {getattr(self, name)}"
+                raise FairseqDocError(message, f"dynamic.{name}")
 
     def statistics_paths(self, checkpoints: str) -> list[str]:
         """The file of gradient statistics of each checkpoint of ``a.pt:b.pt``."""
         models = split_paths(checkpoints)
-        if len(set(models)) != len(models):
+        files = [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
+        if self.statistics is not None:
+            files = split_paths(self.statistics)
+        if len(files) != len(models) or len(set(files)) < len(files):
             raise FairseqDocError(
-                "dynamic evaluation gives every model statistics of its own: expected different "
-                f"models; got {checkpoints}"
-            )
-        if self.statistics is None:
-            return [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
-        files = split_paths(self.statistics)
-        if len(files) != len(models) or len(set(files)) != len(files):
-            raise FairseqDocError(
-                f"dynamic.statistics: expected {len(models)} different files, one a model; got "
-                f"{self.statistics}",
+                f"dynamic.statistics: expected a file of its own for each model of {checkpoints}; "
+                f"got {':'.join(files)}",
                 "dynamic.statistics",
             )
         return files

@@ -45,20 +45,19 @@ def run(settings: Options) -> dict[str, Any]:
     ensemble = ensemble_of(settings)
     dictionary, unit, form = ensemble.dictionary, ensemble.unit, ensemble.form
     prompt = form.tokens(settings.prompt)
-    if unknown := [word for word in prompt if word not in dictionary]:
-        words = ", ".join(unknown)
-        remark("generate", f"{unit}s outside the dictionary, read as <unk>: {words}")
+    if unknown := ", ".join(word for word in prompt if word not in dictionary):
+        remark("generate", f"{unit}s outside the dictionary, read as <unk>: {unknown}")
     samples = sample_text(
         ensemble,
         prompt,
         settings.length,
-        samples=settings.samples,
-        temperature=settings.temperature,
-        top_k=settings.sampling_topk,
-        top_p=settings.sampling_topp,
-        allow_unknown=settings.allow_unknown,
-        seed=settings.seed,
-        progress=progress_of(settings),
+        settings.samples,
+        settings.temperature,
+        settings.sampling_topk,
+        settings.seed,
+        settings.sampling_topp,
+        settings.allow_unknown,
+        progress_of(settings),
     )
     texts = [form.text(prompt + sample) for sample in samples]
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word, "texts": texts}

@@ -138,12 +138,12 @@ def test_entropies_are_of_the_mixed_distribution(models):
         (
             ScorerSettings,
             {"samples": TWO, "cache": CacheSettings(window=5)},
-            "samples .* expected one of the two",
+            "samples .* cannot be combined",
         ),
         (
             ScorerSettings,
             {"samples": TWO, "dynamic": DynamicSettings()},
-            "samples .* expected one of the two",
+            "samples .* cannot be combined",
         ),
         (SampleSettings, {"samples": 2, "dropout_scale": -1}, "dropout_scale must be at least 0"),
     ],

@@ -91,7 +91,6 @@ def test_sentences_that_are_refused(lines, options, problem):
     "text, options, problem",
     [
         ([["w1"]], {"state": "Carried"}, "expected fresh or carried; got 'Carried'"),
-        ([["w1"]], {"max_tokens": 0}, "max_tokens must be at least 1; got 0"),
         ([[]], {"state": "carried"}, "at least 2 tokens"),
         ([["w1"]], {"settings": ScorerSettings(temperature=2)}, "at temperature 1"),
         ([["w1"]], {"settings": CACHED}, "expected state carried; got fresh"),
