@@ -32,7 +32,7 @@ from fairseq.utils import split_paths
 from torch.nn.utils import get_total_norm
 
 from fairseq_doc.adaptation.gradient_statistics import differentiable, mean_nll, trained_parameters
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import require
 from fairseq_doc.options import option, positive
 
 ADAPTED = ("all", "output-weights")
@@ -89,17 +89,11 @@ class DynamicSettings:
         if self.decay is None:
             object.__setattr__(self, "decay", min(1.0, USUAL_DECAY * scale))
         assert self.rate is not None and self.decay is not None
-        ranges = {
-            "rate": (0 < self.rate < math.inf, "positive"),
-            "decay": (0 <= self.decay <= 1, "in [0, 1]"),
-            "epsilon": (0 < self.epsilon < math.inf, "positive"),
-            "bound": (self.bound > 0, "positive"),
-            "adapt": (self.adapt in ADAPTED, " or ".join(ADAPTED)),
-        }
-        for name, (is_so, expected) in ranges.items():
-            if not is_so:
-                message = f"dynamic.{name} must be {expected}; got {getattr(self, name)}"
-                raise FairseqDocError(message, f"dynamic.{name}")
+        require(0 < self.rate < math.inf, "dynamic.rate", "positive", self.rate)
+        require(0 <= self.decay <= 1, "dynamic.decay", "in [0, 1]", self.decay)
+        require(0 < self.epsilon < math.inf, "dynamic.epsilon", "positive", self.epsilon)
+        require(self.bound > 0, "dynamic.bound", "positive", self.bound)
+        require(self.adapt in ADAPTED, "dynamic.adapt", " or ".join(ADAPTED), self.adapt)
 
     def statistics_paths(self, checkpoints: str) -> list[str]:
         """The file of gradient statistics of each checkpoint of ``a.pt:b.pt``."""
@@ -107,12 +101,9 @@ class DynamicSettings:
         files = [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
         if self.statistics is not None:
             files = split_paths(self.statistics)
-        if len(files) != len(models) or len(set(files)) < len(files):
-            raise FairseqDocError(
-                f"dynamic.statistics: expected a file of its own for each model of {checkpoints}; "
-                f"got {':'.join(files)}",
-                "dynamic.statistics",
-            )
+        is_one_each = len(files) == len(models) and len(set(files)) == len(files)
+        expected = f"a file of its own for each model of {checkpoints}"
+        require(is_one_each, "dynamic.statistics", expected, ":".join(files))
         return files
 
 

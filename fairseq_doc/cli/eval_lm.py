@@ -119,13 +119,10 @@ def run(settings: Options) -> dict[str, Any]:
         remark("eval-lm", raw_counts.missing(settings.data))
     start = time.perf_counter()
     torch.manual_seed(samples.seed if samples else 1)
-    evaluated = settings.scorer_of(ensemble)
-    search = _search(settings, ensemble, evaluated)
-    evaluated = search.settings if search else evaluated
+    found = _searched(settings, ensemble)
+    evaluated, result = found.settings, found.best
     before = time.perf_counter() - start
-    if search and not settings.dynamic_search and split == SEARCHED:
-        result = search.best  # on the whole split
-    else:
+    if result is None or settings.dynamic_search or split != SEARCHED:
         progress = progress_of(settings)
         result = perplexity.evaluate(ensemble, split, columns, progress, evaluated)
     return {
@@ -142,30 +139,22 @@ def run(settings: Options) -> dict[str, Any]:
         "samples": samples.samples if samples else 0,
         "cache": _cache_as_json(evaluated),
         "dynamic": _dynamic_as_json(evaluated),
-        "searched": {name: one.perplexity for name, one in search.tried.items()} if search else {},
-        "given_up": search.given_up if search else {},
-        "at_ends": search.at_ends if search else {},
+        "searched": {name: one.perplexity for name, one in found.tried.items()},
+        "given_up": found.given_up,
+        "at_ends": found.at_ends,
         "seconds": time.perf_counter() - start,
         "seconds_before": before,
     }
 
 
-def _search(
-    settings: Options, ensemble: Ensemble, evaluated: ScorerSettings
-) -> perplexity.Search | None:
+def _searched(settings: Options, ensemble: Ensemble) -> perplexity.Search:
+    scorer = settings.scorer_of(ensemble)
     if not settings.searches:
-        return None
+        return perplexity.Search(scorer)
     say: Any = (lambda text: None) if settings.no_progress_bar else partial(remark, "eval-lm")
-    return perplexity.search(
-        ensemble,
-        SEARCHED,
-        evaluated,
-        settings.searches[0],
-        settings.batch_size,
-        progress_of(settings),
-        settings.dynamic_search_tokens,
-        say,
-    )
+    (part,), columns = settings.searches, settings.batch_size
+    progress, tokens = progress_of(settings), settings.dynamic_search_tokens
+    return perplexity.search(ensemble, SEARCHED, scorer, part, columns, progress, tokens, say)
 
 
 def _cache_as_json(settings: ScorerSettings) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from fairseq.utils import split_paths
 
 import fairseq_doc
 from fairseq_doc.data.bptt_stream import TASK
-from fairseq_doc.errors import FairseqDocError, first_usage_error
+from fairseq_doc.errors import FairseqDocError, first_usage_error, require
 from fairseq_doc.ops.matmul import PRECISIONS, matmul_dtype
 from fairseq_doc.preparation.byte_tokens import unit_of
 from fairseq_doc.preparation.text_form import TextForm, form_of
@@ -114,10 +114,7 @@ def load_models(
         dropout_scale: factor of all dropout rates.
     """
     fairseq_doc.register()
-    if precision not in (None, *PRECISIONS):
-        raise FairseqDocError(
-            f"precision: expected {' or '.join(PRECISIONS)}; got {precision!r}", "precision"
-        )
+    require(precision in (None, *PRECISIONS), "precision", " or ".join(PRECISIONS), precision)
     if precision is not None:
         overrides = overrides | {"matmul_precision": precision}
     models, task = [], None

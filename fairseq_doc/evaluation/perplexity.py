@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -149,10 +149,11 @@ class Search:
     """The result of a search. Settings are named by the values that were varied."""
 
     settings: ScorerSettings  # with the best values
-    best: Evaluation  # of these settings
-    tried: dict[str, Evaluation]
-    given_up: dict[str, int]  # {name: tokens scored until then}
-    at_ends: dict[str, str]  # {best value: "smallest" or "largest"} of all that were tried
+    best: Evaluation | None = None  # of these settings; None: nothing was searched
+    tried: dict[str, Evaluation] = field(default_factory=dict)
+    given_up: dict[str, int] = field(default_factory=dict)  # {name: tokens scored until then}
+    # {best value: "smallest" or "largest"} of all that were tried
+    at_ends: dict[str, str] = field(default_factory=dict)
 
 
 def points_of(settings: ScorerSettings, part: str) -> list[Point]:

@@ -15,7 +15,7 @@ import torch
 from fairseq_doc.adaptation.cache import CacheSettings, StreamCache
 from fairseq_doc.adaptation.dynamic import Adaptation, DynamicSettings
 from fairseq_doc.adaptation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_probs, sampled
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
 from fairseq_doc.modules.mixture import at_temperature, check_finite
 from fairseq_doc.options import REQUIRED, check_ranges, option, positive
@@ -61,10 +61,8 @@ class ScorerSettings:
     statistics: Sequence[dict[str, torch.Tensor]] = ()  # {parameter: M} of each model
 
     def __post_init__(self) -> None:
-        if not 0.01 <= self.temperature <= 100:
-            raise FairseqDocError(
-                f"temperature: expected 0.01 to 100; got {self.temperature}", "temperature"
-            )
+        in_range = 0.01 <= self.temperature <= 100
+        require(in_range, "temperature", "from 0.01 to 100", self.temperature)
         if self.samples and (self.cache or self.dynamic):
             raise FairseqDocError(
                 "samples of dropout cannot be combined with a cache or dynamic evaluation",

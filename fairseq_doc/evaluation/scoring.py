@@ -17,7 +17,7 @@ from fairseq.data import Dictionary
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import USUAL, Scorer, ScorerSettings, scorer
@@ -107,8 +107,7 @@ def encoded_text(
 ) -> list[torch.Tensor]:
     """The indices of each sentence's words and end mark. Raises ``FairseqDocError`` for another
     state, one in which the settings cannot be used, and a carried text of one token."""
-    if state not in STATES:
-        raise FairseqDocError(f"state: expected {' or '.join(STATES)}; got {state!r}", "state")
+    require(state in STATES, "state", " or ".join(STATES), state)
     if state == "fresh" and (settings.cache or settings.dynamic):
         raise FairseqDocError(
             "a cache and dynamic evaluation read one text in its order: expected state carried; "

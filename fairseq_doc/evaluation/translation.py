@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from fairseq.utils import apply_to_sample, resolve_max_positions
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import LoadedModels, Paths, load_models
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, batches_by_length
@@ -48,15 +48,9 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         check_ranges(SearchOptions, self)
-        if not abs(self.lenpen) <= MAX_LENPEN:
-            raise FairseqDocError(
-                f"lenpen must be between {-MAX_LENPEN} and {MAX_LENPEN}; got {self.lenpen}",
-                "lenpen",
-            )
-        if self.nbest > self.beam:
-            raise FairseqDocError(
-                f"nbest must be at most the beam, {self.beam}; got {self.nbest}", "nbest"
-            )
+        in_range = abs(self.lenpen) <= MAX_LENPEN
+        require(in_range, "lenpen", f"between {-MAX_LENPEN} and {MAX_LENPEN}", self.lenpen)
+        require(self.nbest <= self.beam, "nbest", f"at most the beam, {self.beam}", self.nbest)
 
     @property
     def search(self) -> "SearchOptions":

@@ -156,18 +156,11 @@ def test_all_points_and_temperatures_in_one_pass(text):
 
 
 @pytest.mark.parametrize(
-    "window, point, problem",
-    [
-        (0, (1.0, 0.1), "cache.window must be at least 1; got 0"),
-        (5, (-1.0, 0.1), "cache.theta must be at least 0; got -1.0"),
-        (5, (math.nan, 0.1), "cache.theta must be at least 0; got nan"),
-        (5, (1.0, -0.1), "cache.share must be in \\[0, 1\\); got -0.1"),
-        (5, (1.0, 1.0), "cache.share must be in \\[0, 1\\); got 1.0"),
-        (5, (1.0, 2.0), "cache.share must be in \\[0, 1\\); got 2.0"),
-    ],
+    "name, value",
+    [("window", 0), ("theta", -1.0), ("theta", math.nan), ("share", -0.1), ("share", 1.0)],
 )
-def test_settings_that_cannot_be(window, point, problem):
-    assert_refused(problem, CacheSettings, window=window, theta=point[0], share=point[1])
+def test_settings_that_cannot_be(name, value):
+    assert_refused(f"cache.{name} must be", CacheSettings, **({"window": 5} | {name: value}))
 
 
 def test_a_cache_that_no_column_fills(text):

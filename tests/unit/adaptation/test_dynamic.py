@@ -172,20 +172,20 @@ def test_several_columns_are_refused(text):
 
 
 @pytest.mark.parametrize(
-    "settings, problem",
+    "name, value",
     [
-        ({"rate": 0.0}, "dynamic.rate must be positive; got 0.0"),
-        ({"rate": math.inf}, "dynamic.rate must be positive; got inf"),
-        ({"epsilon": -1.0}, "dynamic.epsilon must be positive; got -1.0"),
-        ({"bound": 0.0}, "dynamic.bound must be positive; got 0.0"),
-        ({"bound": math.nan}, "dynamic.bound must be positive; got nan"),
-        ({"decay": 1.1}, r"dynamic.decay must be in \[0, 1\]; got 1.1"),
-        ({"decay": math.nan}, r"dynamic.decay must be in \[0, 1\]; got nan"),
-        ({"adapt": "some"}, f"dynamic.adapt must be {' or '.join(ADAPTED)}"),
+        ("rate", 0.0),
+        ("rate", math.inf),
+        ("epsilon", 0.0),
+        ("bound", 0.0),
+        ("bound", math.nan),
+        ("decay", 1.1),
+        ("decay", math.nan),
+        ("adapt", "some"),
     ],
 )
-def test_settings_that_cannot_be(settings, problem):
-    assert_refused(problem, DynamicSettings, **settings)
+def test_settings_that_cannot_be(name, value):
+    assert_refused(f"dynamic.{name} must be .*; got {value}", DynamicSettings, **{name: value})
 
 
 @pytest.mark.parametrize(
