@@ -68,7 +68,7 @@ def statistics_of(
     parameters = trained_parameters(ensemble.single)
     settings = {"split": "train", "columns": columns, "segment": segment, "batches": batches}
     header = {"kind": KIND, "model": _digest(parameters), **settings}
-    arrays = {}
+    arrays: dict[str, Any] = {}
     if os.path.lexists(path):
         arrays = _read(path, header)
     if not arrays or not arrays[_PROGRESS][1]:
@@ -90,7 +90,7 @@ def _digest(parameters: dict[str, nn.Parameter]) -> str:
     return digest.hexdigest()
 
 
-def _read(path: str | os.PathLike[str], header: dict[str, Any]) -> dict[str, np.ndarray]:
+def _read(path: str | os.PathLike[str], header: dict[str, Any]) -> dict[str, Any]:
     check_input(path, again=True)
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)

@@ -56,7 +56,7 @@ def run(settings: Options) -> dict[str, Any]:
     ``beam`` and ``lenpen`` with its ``value``."""
     lines, tuning = list(text_lines(settings.input)), settings.tune
     if not lines:
-        raise FairseqDocError(f"expected at least one line in {settings.input}; got none")
+        raise FairseqDocError("expected at least one line in the input; got none")
     if tuning is not None:
         tuning_lines, references = tuning.read()
     translator = load_translator(

@@ -15,7 +15,7 @@ from fairseq.utils import split_paths
 import fairseq_doc
 from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.errors import FairseqDocError, first_usage_error, require
-from fairseq_doc.ops.matmul import PRECISIONS, matmul_dtype
+from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.preparation.byte_tokens import unit_of
 from fairseq_doc.preparation.text_form import TextForm, form_of
 
@@ -30,13 +30,6 @@ class LoadedModels:
         # Any: mypy does not know fairseq's models.
         self.models: list[Any] = [model.eval() for model in models]
         self.task = task
-
-    @property
-    def matmul_precisions(self) -> list[str]:
-        """The dtype of the factors of each model's large products, on its device."""
-        outputs = [model.decoder.output for model in self.models]
-        dtypes = [matmul_dtype(output.weight, output.precision) for output in outputs]
-        return [str(dtype).removeprefix("torch.") for dtype in dtypes]
 
     @property
     def device(self) -> torch.device:

@@ -249,7 +249,6 @@ def test_the_best_beam_and_length_penalty_translate(parallel, translator):
     assert doc(*words, "--beam", best[0], "--lenpen", best[1])[0] == text
     assert "--beam cannot be combined" in refused(*tuned, "--beam", 3)
     assert "--tune-reference" in refused(*words, pairs[0], files[0])
-    assert "--tune-beams needs --tune-input" in refused(*words, *grid[:2])
 
 
 def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):

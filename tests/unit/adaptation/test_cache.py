@@ -12,7 +12,7 @@ from fairseq_doc.evaluation.perplexity import check_text, evaluate, evaluate_eac
 from fairseq_doc.evaluation.scorer import ScorerSettings
 
 from ..conftest import assert_close, small_model
-from ..evaluation.conftest import ensemble, peaked_model, probs_by_hand, token_log_probs
+from ..evaluation.conftest import ensemble, peaked_model
 
 V = 9
 
@@ -115,31 +115,6 @@ def test_states_of_zeros_and_of_any_size(similarity):
 
 def with_cache(window, theta=1.0, share=0.1, **others):
     return ScorerSettings(cache=CacheSettings(window=window, theta=theta, share=share), **others)
-
-
-@torch.no_grad()
-def test_the_last_layers_output_is_the_key(text):
-    model = peaked_model()
-    it = ensemble(model, folder=text.folder)
-    found = evaluate(it, "test", settings=with_cache(20, 1.5, 0.3))
-    tokens = torch.tensor([text.tokens])
-    source, target = tokens[:, :-1], tokens[:, 1:]
-    hidden = model(source)[1]["undropped"].transpose(0, 1)
-    log_probs = probs_by_hand([model], source).gather(2, target[:, :, None]).squeeze(2).log()
-    cache = StreamCache([CacheSettings(window=20, theta=1.5, share=0.3)])
-    nll = -cache.mix(log_probs[None], hidden, target).sum().item()
-    assert found.nll == pytest.approx(nll, rel=1e-6)
-    assert found.nll != pytest.approx(evaluate(it, "test").nll, rel=1e-3)
-
-
-def test_every_member_has_a_cache_of_its_own(text):
-    models = [peaked_model(seed) for seed in (0, 1)]
-    tokens = torch.tensor(text.tokens)[None]
-    one, other, together = (
-        token_log_probs(ensemble(*some), tokens[:, :-1], tokens[:, 1:], 0, with_cache(15, 2.0, 0.2))
-        for some in (models[:1], models[1:], models)
-    )
-    assert_close(together.exp(), (one.exp() + other.exp()) / 2)
 
 
 def test_all_points_and_temperatures_in_one_pass(text):

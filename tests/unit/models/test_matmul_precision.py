@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.modules import lstm
 from fairseq_doc.ops import matmul
 
@@ -66,10 +65,3 @@ def test_a_processor_without_bfloat16_gives_float32s_results(monkeypatch, name):
     expected = loss_and_gradients(*make(**settings))
     found = loss_and_gradients(*make(**settings, matmul_precision="bfloat16"))
     assert_close(found, expected, rtol=0, atol=0)
-
-
-def test_an_ensemble_names_its_models_precisions(monkeypatch):
-    models = [language_model(matmul_precision=name)[0] for name in ("bfloat16", "float32")]
-    assert Ensemble(models, None).matmul_precisions == ["bfloat16", "float32"]
-    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: False)
-    assert Ensemble(models, None).matmul_precisions == ["float32", "float32"]
