@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.files import check_input, check_output, whole_file
@@ -114,12 +114,8 @@ def _computed(
 ) -> dict[str, Any]:
     """The sums of squared gradients, {name: sum}, and the number of batches."""
     most = len(ensemble.split("train")) // 2
-    if columns > most:
-        raise FairseqDocError(
-            f"dynamic.columns {columns}: expected at most {most}, two tokens a column of split "
-            "'train'",
-            "dynamic.columns",
-        )
+    expected = f"at most {most}, for two tokens of split 'train' in each"
+    require(columns <= most, "dynamic.columns", expected, columns)
     windows = windows_of(ensemble, "train", columns, segment)
     windows.take(batches or len(windows))
     model, parameters = ensemble.single, trained_parameters(ensemble.single)

@@ -51,13 +51,13 @@ def run(settings: Options) -> dict[str, Any]:
         ensemble,
         prompt,
         settings.length,
-        settings.samples,
-        settings.temperature,
-        settings.sampling_topk,
-        settings.seed,
-        settings.sampling_topp,
-        settings.allow_unknown,
-        progress_of(settings),
+        samples=settings.samples,
+        temperature=settings.temperature,
+        top_k=settings.sampling_topk,
+        top_p=settings.sampling_topp,
+        allow_unknown=settings.allow_unknown,
+        seed=settings.seed,
+        progress=progress_of(settings),
     )
     texts = [form.text(prompt + sample) for sample in samples]
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word, "texts": texts}

@@ -17,7 +17,7 @@ import torch
 
 from fairseq_doc.adaptation import cache, dynamic
 from fairseq_doc.data.bptt_stream import columns_of
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import USUAL, ScorerSettings, scorer
@@ -26,7 +26,6 @@ from fairseq_doc.preparation.raw_counts import RawCounts
 
 # Melis et al. (2018) search a factor of the logits, 1 / T, from 1.06 down to .8 in steps of .02.
 TEMPERATURES = tuple(1 / (factor / 100) for factor in range(106, 78, -2))
-MAX_EXPONENT = math.log(sys.float_info.max)
 # A pair is given up if after TRIED_SHARE of the tokens its perplexity is LOST times the best's.
 TRIED_SHARE, LOST = 0.2, 1.03
 Point: TypeAlias = dict[str, float]  # {name of a setting: value}
@@ -52,7 +51,7 @@ class Evaluation:
 
 
 def _exp(nats: float) -> float:
-    return math.exp(nats) if nats < MAX_EXPONENT else math.inf
+    return math.exp(nats) if nats < math.log(sys.float_info.max) else math.inf
 
 
 def as_written(nats: float, counts: RawCounts) -> dict[str, float]:
@@ -90,19 +89,12 @@ def check_text(
 ) -> None:
     """Load a split. Raises ``FairseqDocError`` for one that is missing or too short, for dynamic
     evaluation of several columns, and for a cache larger than a column."""
-    if settings.dynamic and columns != 1:
-        raise FairseqDocError(
-            "dynamic evaluation learns from one text in its order: expected columns 1; got "
-            f"{columns}",
-            "columns",
-        )
+    if settings.dynamic:  # which learns from one text in its order
+        require(columns == 1, "columns", "1 for dynamic evaluation", columns)
     length = columns_of(ensemble.split(split), columns).size(1)
-    if settings.cache and settings.cache.window >= length:
-        raise FairseqDocError(
-            f"cache.window {settings.cache.window} is more than a column of split {split!r} "
-            f"holds: expected at most {length - 1} of its {length} tokens",
-            "cache.window",
-        )
+    if settings.cache:
+        expected = f"less than {length}, the tokens in a column of split {split!r}"
+        require(settings.cache.window < length, "cache.window", expected, settings.cache.window)
 
 
 def evaluate_each(

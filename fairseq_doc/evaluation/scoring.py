@@ -193,12 +193,11 @@ def _tables(
     """For each sequence of n tokens after ``first``, (R, n): log P, and the entropies."""
     sources = [torch.cat([first, tokens[:-1]]) for tokens in sequences]
     tables = [torch.zeros(1 + entropies, len(x), dtype=torch.float64) for x in sequences]
-    windows = [
-        (batch, number, slice(start, start + steps))
-        for batch in batches_by_length(list(map(len, sequences)), max_tokens)
-        for steps in [max(1, max_tokens // len(batch))]
-        for number, start in enumerate(range(0, len(sequences[batch[-1]]), steps))
-    ]
+    windows = []
+    for batch in batches_by_length(list(map(len, sequences)), max_tokens):
+        steps = max(1, max_tokens // len(batch))
+        starts = range(0, len(sequences[batch[-1]]), steps)  # the last one is the longest
+        windows += [(batch, number, slice(t, t + steps)) for number, t in enumerate(starts)]
     for batch, number, window in progress(windows, "score"):
         targets = [sequences[index][window] for index in batch]
         source = pad_sequence([sources[index][window] for index in batch], batch_first=True)

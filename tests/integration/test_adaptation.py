@@ -118,7 +118,7 @@ def test_pairs_with_which_the_model_diverges(corpus, lm, model):
         ("--cache-window 5 --cache-search --cache-theta 1", "--cache-theta"),
         ("--cache-window 999999 --dynamic", "--cache-window"),
         ("--gen-subset tset --dynamic", "no binarised split 'tset'"),
-        ("--dynamic --dynamic-columns 99999", "--dynamic-columns 99999: expected at most"),
+        ("--dynamic --dynamic-columns 99999", "--dynamic-columns must be at most"),
         ("--dynamic-search-tokens 5", "--dynamic-search-tokens needs --dynamic-search"),
         ("--dynamic --eval-window 5", "--eval-window"),
         ("--samples 2 --eval-window 5", "--eval-window"),

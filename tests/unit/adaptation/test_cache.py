@@ -142,5 +142,5 @@ def test_a_cache_that_no_column_fills(text):
     it = ensemble(small_model().eval(), folder=text.folder)
     for columns, most in ((1, 120), (2, 59)):
         check_text(it, "test", with_cache(most), columns)
-        problem = f"column of split 'test' .* at most {most} of"
+        problem = f"cache.window must be less than {most + 1}, .* split 'test'"
         assert_refused(problem, evaluate, it, "test", columns, settings=with_cache(most + 1))

@@ -161,7 +161,7 @@ def test_with_a_cache_and_a_temperature(text):
 
 def test_several_columns_are_refused(text):
     model = small_model().eval()
-    it, problem = ensemble(model, folder=text.folder), "dynamic .* expected columns 1; got 2"
+    it, problem = ensemble(model, folder=text.folder), "columns must be 1 .*; got 2"
     assert_refused(problem, evaluate, it, "test", 2, settings=dynamic(model))
 
 
