@@ -16,6 +16,12 @@ class FairseqDocError(ValueError):
         self.parameters = parameters
 
 
+def require(is_so: bool, name: str, expected: str, value: object) -> None:
+    """Raise ``FairseqDocError`` for the value of the parameter ``name`` unless it is as expected."""
+    if not is_so:
+        raise FairseqDocError(f"{name} must be {expected}; got {value}", name)
+
+
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """An exception, then all exceptions that it was raised from or during."""
     while error is not None:

@@ -32,7 +32,7 @@ from fairseq.utils import split_paths
 from torch.nn.utils import get_total_norm
 
 from fairseq_doc.adaptation.gradient_statistics import differentiable, mean_nll, trained_parameters
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import require
 from fairseq_doc.options import option
 
 ADAPTED = ("all", "output-weights")
@@ -86,44 +86,22 @@ class DynamicSettings:
             object.__setattr__(self, "rate", USUAL_RATE * scale)
         if self.decay is None:
             object.__setattr__(self, "decay", min(1.0, USUAL_DECAY * scale))
-        for name in ("rate", "epsilon"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise FairseqDocError(
-                    f"dynamic.{name} must be positive; got {getattr(self, name)}",
-                    f"dynamic.{name}",
-                )
-        if not self.bound > 0:
-            raise FairseqDocError(
-                f"dynamic.bound must be positive; got {self.bound}", "dynamic.bound"
-            )
-        assert self.decay is not None
-        if not 0 <= self.decay <= 1:
-            raise FairseqDocError(
-                f"dynamic.decay must be in [0, 1]; got {self.decay}", "dynamic.decay"
-            )
-        if self.adapt not in ADAPTED:
-            raise FairseqDocError(
-                f"dynamic.adapt: expected {' or '.join(ADAPTED)}; got {self.adapt!r}",
-                "dynamic.adapt",
-            )
+        assert self.rate is not None and self.decay is not None
+        require(0 < self.rate < math.inf, "dynamic.rate", "positive", self.rate)
+        require(0 <= self.decay <= 1, "dynamic.decay", "in [0, 1]", self.decay)
+        require(0 < self.epsilon < math.inf, "dynamic.epsilon", "positive", self.epsilon)
+        require(self.bound > 0, "dynamic.bound", "positive", self.bound)
+        require(self.adapt in ADAPTED, "dynamic.adapt", " or ".join(ADAPTED), self.adapt)
 
     def statistics_paths(self, checkpoints: str) -> list[str]:
         """The file of gradient statistics of each checkpoint of ``a.pt:b.pt``."""
         models = split_paths(checkpoints)
-        if len(set(models)) != len(models):
-            raise FairseqDocError(
-                "dynamic evaluation gives every model statistics of its own: expected different "
-                f"models; got {checkpoints}"
-            )
-        if self.statistics is None:
-            return [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
-        files = split_paths(self.statistics)
-        if len(files) != len(models) or len(set(files)) != len(files):
-            raise FairseqDocError(
-                f"dynamic.statistics: expected {len(models)} different files, one a model; got "
-                f"{self.statistics}",
-                "dynamic.statistics",
-            )
+        files = [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
+        if self.statistics is not None:
+            files = split_paths(self.statistics)
+        is_one_each = len(files) == len(models) and len(set(files)) == len(files)
+        expected = f"a file of its own for each model of {checkpoints}"
+        require(is_one_each, "dynamic.statistics", expected, ":".join(files))
         return files
 
 

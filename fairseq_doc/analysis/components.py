@@ -104,7 +104,7 @@ def text_components(
     """The components of one model at each word; arguments and errors as of
     :func:`fairseq_doc.evaluation.scoring.score_text`. ``n_words`` is K."""
     dictionary = ensemble.dictionary
-    encoded = encoded_text(dictionary, tokenized, state, max_tokens)
+    encoded = encoded_text(dictionary, tokenized, state)
     model = ensemble.single
     output = model.decoder.output
     if output.n_components == 1:

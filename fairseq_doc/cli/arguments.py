@@ -128,6 +128,7 @@ class SplitOptions:
     eval_window: int | None = option(
         "tokens evaluated at once; changes memory and speed, not results (default: as in training)",
         least=1,
+        without=("dynamic", "samples"),  # whose windows have lengths of their own
     )
 
 

@@ -28,7 +28,7 @@ from fairseq_doc.options import group, option
 from fairseq_doc.preparation import raw_counts
 
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
-SEARCH, SEARCHED_SPLIT = "search", "valid"
+SEARCH, SEARCHED = "search", "valid"  # the value of --temperature, and the split
 SHOWN = 5  # number of tried settings that are printed; --json has all
 
 
@@ -46,28 +46,28 @@ class Options(SplitOptions, AdaptationOptions):
     )
     temperature: float | str = option(
         f"replace P by P^(1/T), renormalised; {SEARCH}: the best of 1 / T = 1.06, 1.04, ..., 0.8 on "
-        f"{SEARCHED_SPLIT}",
+        f"{SEARCHED}",
         1.0,
         metavar="T",
         type=_temperature,
     )
     monte_carlo: SampleSettings | None = group("", switch="samples")
     cache_search: bool = option(
-        f"use the theta and lambda that are best on {SEARCHED_SPLIT}, of "
+        f"use the theta and lambda that are best on {SEARCHED}, of "
         + " or ".join(f"{len(GRIDS[one])} pairs ({one})" for one in SIMILARITIES),
         False,
         needs="cache-window",
         without=("cache-theta", "cache-lambda"),
     )
     dynamic_search: bool = option(
-        f"use the learning rate and decay that are best on {SEARCHED_SPLIT}, of "
+        f"use the learning rate and decay that are best on {SEARCHED}, of "
         f"{len(grid(USUAL_SEGMENT))} pairs",
         False,
         needs="dynamic",
         without=("dynamic-rate", "dynamic-decay"),
     )
     dynamic_search_tokens: int = option(
-        f"number of tokens of {SEARCHED_SPLIT} on which each pair is tried",
+        f"number of tokens of {SEARCHED} on which each pair is tried",
         30_000,  # as in the fast grid of benkrause/dynamic-evaluation
         metavar="N",
         least=1,
@@ -76,12 +76,13 @@ class Options(SplitOptions, AdaptationOptions):
 
     @property
     def searches(self) -> list[str]:
+        """Parts of the settings that are searched, at most one."""
         asked = {
-            "--temperature search": self.temperature == SEARCH,
-            "--cache-search": self.cache_search,
-            "--dynamic-search": self.dynamic_search,
+            "temperature": self.temperature == SEARCH,
+            "cache": self.cache_search,
+            "dynamic": self.dynamic_search,
         }
-        return [name for name, is_asked in asked.items() if is_asked]
+        return [part for part, is_asked in asked.items() if is_asked]
 
     @property
     def scorer(self) -> ScorerSettings:
@@ -93,15 +94,9 @@ class Options(SplitOptions, AdaptationOptions):
         super().__post_init__()
         if len(self.searches) > 1:
             raise FairseqDocError(
-                "expected one search at a time, with given values for the others; got "
+                "expected one search at a time, with given values for the others; got searches of "
                 f"{' and '.join(self.searches)}"
             )
-        for given, why in (
-            (self.dynamic, "--dynamic reads windows of --dynamic-segment tokens"),
-            (self.monte_carlo, "--samples draws new dropout masks every --bptt steps, as training"),
-        ):
-            if given and self.eval_window is not None:
-                raise FairseqDocError(f"{why}: leave out --eval-window {self.eval_window}")
 
 
 def run(settings: Options) -> dict[str, Any]:
@@ -117,20 +112,17 @@ def run(settings: Options) -> dict[str, Any]:
     samples, split, columns = settings.monte_carlo, settings.gen_subset, settings.batch_size
     scale = samples.dropout_scale if samples else 1.0
     ensemble = ensemble_of(settings, settings.eval_window, scale)
-    for name in {split, SEARCHED_SPLIT if settings.searches else split}:
+    for name in {split, SEARCHED if settings.searches else split}:
         perplexity.check_text(ensemble, name, settings.scorer, columns)
     counts = raw_counts.read(settings.data, split)
     if counts is None:
         remark("eval-lm", raw_counts.missing(settings.data))
     start = time.perf_counter()
     torch.manual_seed(samples.seed if samples else 1)
-    evaluated = settings.scorer_of(ensemble)
-    search = _search(settings, ensemble, evaluated)
-    evaluated = search.settings if search else evaluated
+    found = _searched(settings, ensemble)
+    evaluated, result = found.settings, found.best
     before = time.perf_counter() - start
-    if search and not settings.dynamic_search and split == SEARCHED_SPLIT:
-        result = search.best  # on the whole split
-    else:
+    if result is None or settings.dynamic_search or split != SEARCHED:
         progress = progress_of(settings)
         result = perplexity.evaluate(ensemble, split, columns, progress, evaluated)
     return {
@@ -147,27 +139,22 @@ def run(settings: Options) -> dict[str, Any]:
         "samples": samples.samples if samples else 0,
         "cache": _cache_as_json(evaluated),
         "dynamic": _dynamic_as_json(evaluated),
-        "searched": {name: one.perplexity for name, one in search.tried.items()} if search else {},
-        "given_up": search.given_up if search else {},
-        "at_ends": search.at_ends if search else {},
+        "searched": {name: one.perplexity for name, one in found.tried.items()},
+        "given_up": found.given_up,
+        "at_ends": found.at_ends,
         "seconds": time.perf_counter() - start,
         "seconds_before": before,
     }
 
 
-def _search(
-    settings: Options, ensemble: Ensemble, evaluated: ScorerSettings
-) -> perplexity.Search | None:
+def _searched(settings: Options, ensemble: Ensemble) -> perplexity.Search:
+    scorer = settings.scorer_of(ensemble)
     if not settings.searches:
-        return None
-    progress, split = progress_of(settings), SEARCHED_SPLIT
-    if settings.dynamic_search:
-        say: Any = (lambda text: None) if settings.no_progress_bar else partial(remark, "eval-lm")
-        tokens = settings.dynamic_search_tokens
-        return perplexity.search_dynamic(ensemble, split, evaluated, tokens, progress, say)
-    points = perplexity.cache_points if settings.cache_search else perplexity.temperatures
-    columns = settings.batch_size
-    return perplexity.search_in_one_pass(ensemble, split, points(evaluated), columns, progress)
+        return perplexity.Search(scorer)
+    say: Any = (lambda text: None) if settings.no_progress_bar else partial(remark, "eval-lm")
+    (part,), columns = settings.searches, settings.batch_size
+    progress, tokens = progress_of(settings), settings.dynamic_search_tokens
+    return perplexity.search(ensemble, SEARCHED, scorer, part, columns, progress, tokens, say)
 
 
 def _cache_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
@@ -203,7 +190,7 @@ def as_text(result: dict[str, Any]) -> str:
         tried = "; ".join(f"{name}: {perplexity.perplexity_text(searched[name])}" for name in best)
         number, lost = len(searched) + len(result["given_up"]), len(result["given_up"])
         ending = f" ({lost} fell behind and were given up)" if lost else ""
-        lines.append(f"perplexity on {SEARCHED_SPLIT}, the best of {number}{ending}: {tried}")
+        lines.append(f"perplexity on {SEARCHED}, the best of {number}{ending}: {tried}")
     for name, end in result["at_ends"].items():
         lines.append(f"the best {name} is the {end} one tried; values beyond it may be better")
     if result["temperature"] != 1.0:

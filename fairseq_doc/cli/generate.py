@@ -45,9 +45,8 @@ def run(settings: Options) -> dict[str, Any]:
     ensemble = ensemble_of(settings)
     dictionary, unit, form = ensemble.dictionary, ensemble.unit, ensemble.form
     prompt = form.tokens(settings.prompt)
-    if unknown := [word for word in prompt if word not in dictionary]:
-        words = ", ".join(unknown)
-        remark("generate", f"{unit}s outside the dictionary, read as <unk>: {words}")
+    if unknown := ", ".join(word for word in prompt if word not in dictionary):
+        remark("generate", f"{unit}s outside the dictionary, read as <unk>: {unknown}")
     samples = sample_text(
         ensemble,
         prompt,

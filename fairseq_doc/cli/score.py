@@ -14,10 +14,9 @@ from fairseq_doc.cli.arguments import (
     written_text,
 )
 from fairseq_doc.cli.outputs import remark
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
-from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, encoded_text, score_text
-from fairseq_doc.evaluation.surprisals import score_spans, spans_of, table, without_marks
+from fairseq_doc.evaluation.scoring import encoded_text, score_text
+from fairseq_doc.evaluation.surprisals import Span, score_spans, spans_of, table, without_marks
 from fairseq_doc.options import option
 
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
@@ -46,11 +45,6 @@ class Options(TextOptions, AdaptationOptions):
         needs="tsv",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.state == "fresh" and (self.cache or self.dynamic):
-            raise FairseqDocError(*NEEDS_CARRIED)
-
 
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``log_prob``, natural logarithm, and ``tokens`` over all lines; ``word_perplexity``,
@@ -60,30 +54,27 @@ def run(settings: Options) -> dict[str, Any]:
     --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for a first word
     that is not scored); with --tsv also ``rows``, each a ``SpanScore``."""
     lines, form = settings.read(settings.data)
-    counts = written = None
+    counts = None
     if settings.spans is not None:
         lines, counts = without_marks(lines, settings.spans)
     tokenized = settings.sentences(lines, form)
+    spans: list[list[Span]] = [[(word, 1) for word in words] for words in tokenized]
     if settings.tsv and not settings.units:
-        written = spans_of(form, lines, tokenized, counts)
+        spans = spans_of(form, lines, tokenized, counts)
     ensemble = ensemble_of(settings)
-    dictionary, steps = ensemble.dictionary, settings.max_tokens
-    # Raises its errors before gradient statistics are computed.
-    encoded_text(dictionary, tokenized, settings.state, steps)
+    dictionary, state = ensemble.dictionary, settings.state
+    encoded_text(dictionary, tokenized, state, settings.scorer)  # errors, before statistics
     start, progress = time.perf_counter(), progress_of(settings)
-    scorer = settings.scorer_of(ensemble)
-    scored = score_text(
-        ensemble, tokenized, settings.state, steps, progress, scorer, entropies=settings.tsv
-    )
+    scorer, steps = settings.scorer_of(ensemble), settings.max_tokens
+    scored = score_text(ensemble, tokenized, state, steps, progress, scorer, settings.tsv)
     seconds = time.perf_counter() - start
     sentences = []
     names = ["log_prob", "tokens", "unknown"]
     names += ["words", "word_log_probs"] if settings.output_word_probs else []
-    for number, (words, sentence) in enumerate(zip(tokenized, scored.sentences, strict=True)):
+    for words, own, sentence in zip(tokenized, spans, scored.sentences, strict=True):
         entry = {"text": form.text(words), **{name: getattr(sentence, name) for name in names}}
         if settings.tsv:
-            parts = written[number] if written else [(word, 1) for word in words]
-            entry["rows"] = list(map(asdict, score_spans(parts, sentence, dictionary)))
+            entry["rows"] = list(map(asdict, score_spans(own, sentence, dictionary)))
         sentences.append(entry)
     total = Evaluation(-scored.log_prob, scored.tokens)
     figures = figures_of_lines(lines, tokenized, form, total)
@@ -108,13 +99,13 @@ def run(settings: Options) -> dict[str, Any]:
 def as_text(result: dict[str, Any]) -> str:
     """A line per sentence: its log-probability, a tab, and its text or its words with theirs."""
     sentences = result["sentences"]
-    if any("rows" in sentence for sentence in sentences):
+    if "rows" in sentences[0]:
         return table([sentence["rows"] for sentence in sentences])
-    return "\n".join(f"{one['log_prob']:.4f}\t{_words(one)}" for one in sentences)
-
-
-def _words(sentence: dict[str, Any]) -> str:
-    if "words" not in sentence:
-        return sentence["text"]
-    scored = zip(sentence["words"], sentence["word_log_probs"], strict=True)
-    return " ".join(f"{word} [{log_prob:.4f}]" for word, log_prob in scored)
+    lines = []
+    for sentence in sentences:
+        text = sentence["text"]
+        if "words" in sentence:
+            pairs = zip(sentence["words"], sentence["word_log_probs"], strict=True)
+            text = " ".join(f"{word} [{log_prob:.4f}]" for word, log_prob in pairs)
+        lines.append(f"{sentence['log_prob']:.4f}\t{text}")
+    return "\n".join(lines)

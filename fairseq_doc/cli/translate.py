@@ -1,6 +1,7 @@
 """evaluate: translate plain text line by line, and find the best beam and length penalty."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -10,12 +11,10 @@ from fairseq_doc.cli.outputs import check_outputs, first_ten, remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
 from fairseq_doc.evaluation.translation import (
-    Hypothesis,
     SearchOptions,
     Source,
     Translator,
     load_translator,
-    unknown_units,
 )
 from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.options import group, option
@@ -40,7 +39,7 @@ class Options(SearchOptions, ProgressOptions, ModelOptions):
     tune: DecodingOptions | None = group("tune", switch="input")
 
     def __post_init__(self) -> None:
-        self.check_search()
+        super().__post_init__()
         files = [self.input]
         if self.tune is not None:
             files += [str(self.tune.input), str(self.tune.reference)]
@@ -55,7 +54,9 @@ def run(settings: Options) -> dict[str, Any]:
     ``lenpen``; ``unknown``, counts of units outside the dictionary; ``seconds`` without loading;
     with --tune-input also ``tuning``: ``metric``, ``value`` of the best pair, and ``tried``, each
     ``beam`` and ``lenpen`` with its ``value``."""
-    lines, tuning = _read(settings.input), settings.tune
+    lines, tuning = list(text_lines(settings.input)), settings.tune
+    if not lines:
+        raise FairseqDocError("expected at least one line in the input; got none")
     if tuning is not None:
         tuning_lines, references = tuning.read()
     translator = load_translator(
@@ -72,8 +73,18 @@ def run(settings: Options) -> dict[str, Any]:
         remark("translate", "\n".join([f"{best.metric} of {tuning.input}", *best.table()]))
     hypotheses = translator.hypotheses(sources, search, *limits)
     seconds = time.perf_counter() - start
-    unknown = unknown_units(sources)
-    _remark_on(hypotheses, search, seconds)
+    remark(
+        "translate",
+        f"{len(hypotheses):,} lines, beam {search.beam}, length penalty {search.lenpen:g}; "
+        f"{seconds:.1f} s",
+    )
+    cut_off = [n for n, (best, *_) in enumerate(hypotheses, 1) if best.tokens > search.max_len_b]
+    if cut_off:
+        remark(
+            "translate",
+            f"cut off by --max-len-b {search.max_len_b}: translation of line {first_ten(cut_off)}",
+        )
+    unknown = Counter(unit for source in sources for unit in source.unknown)
     if unknown:
         remark("translate", unknown_words(unknown, "unit", "read"))
     return {
@@ -90,14 +101,6 @@ def run(settings: Options) -> dict[str, Any]:
     }
 
 
-def _read(path: str) -> list[str]:
-    lines = list(text_lines(path))
-    if not lines:
-        name = "standard input" if path == "-" else path
-        raise FairseqDocError(f"{name}: expected at least one line; got none")
-    return lines
-
-
 def _sources(
     translator: Translator, lines: Sequence[str], settings: Options, path: str
 ) -> list[Source]:
@@ -107,22 +110,6 @@ def _sources(
         most = translator.longest_source - 1
         remark("translate", f"{path}: cut after {most:,} units: line {first_ten(cut)}")
     return sources
-
-
-def _remark_on(
-    hypotheses: Sequence[Sequence[Hypothesis]], search: SearchOptions, seconds: float
-) -> None:
-    remark(
-        "translate",
-        f"{len(hypotheses):,} lines, beam {search.beam}, length penalty {search.lenpen:g}; "
-        f"{seconds:.1f} s",
-    )
-    longest = [n for n, (best, *_) in enumerate(hypotheses, 1) if best.tokens > search.max_len_b]
-    if longest:
-        remark(
-            "translate",
-            f"cut off by --max-len-b {search.max_len_b}: translation of line {first_ten(longest)}",
-        )
 
 
 def as_text(result: dict[str, Any]) -> str:

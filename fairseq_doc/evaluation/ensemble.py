@@ -14,12 +14,11 @@ from fairseq.utils import split_paths
 
 import fairseq_doc
 from fairseq_doc.data.bptt_stream import TASK
-from fairseq_doc.errors import FairseqDocError, first_usage_error
-from fairseq_doc.ops.matmul import PRECISIONS, matmul_dtype
+from fairseq_doc.errors import FairseqDocError, first_usage_error, require
+from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.preparation.byte_tokens import unit_of
 from fairseq_doc.preparation.text_form import TextForm, form_of
 
-_KINDS = {TASK: "a language model", "translation": "a translation model"}
 Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
 Own = TypeVar("Own", bound="LoadedModels")
 
@@ -31,13 +30,6 @@ class LoadedModels:
         # Any: mypy does not know fairseq's models.
         self.models: list[Any] = [model.eval() for model in models]
         self.task = task
-
-    @property
-    def matmul_precisions(self) -> list[str]:
-        """The dtype of the factors of each model's large products, on its device."""
-        outputs = [model.decoder.output for model in self.models]
-        dtypes = [matmul_dtype(output.weight, output.precision) for output in outputs]
-        return [str(dtype).removeprefix("torch.") for dtype in dtypes]
 
     @property
     def device(self) -> torch.device:
@@ -105,9 +97,9 @@ def load_models(
     precision: str | None = None,
     dropout_scale: float = 1.0,
 ) -> tuple[list[torch.nn.Module], FairseqTask]:
-    """Register the package, and load checkpoints of the task ``task_name``, over one dictionary a
-    side. Raises
-    ``FairseqDocError`` for no such file or precision, and for another task or dictionary.
+    """Register the package, and load checkpoints of the task ``task_name`` over the same
+    dictionaries. Raises ``FairseqDocError`` for a missing file, an unknown precision, another task
+    or another dictionary.
 
     Args:
         overrides: settings that replace those in the checkpoints.
@@ -115,11 +107,8 @@ def load_models(
         dropout_scale: factor of all dropout rates.
     """
     fairseq_doc.register()
+    require(precision in (None, *PRECISIONS), "precision", " or ".join(PRECISIONS), precision)
     if precision is not None:
-        if precision not in PRECISIONS:
-            raise FairseqDocError(
-                f"precision: expected {' or '.join(PRECISIONS)}; got {precision!r}", "precision"
-            )
         overrides = overrides | {"matmul_precision": precision}
     models, task = [], None
     for path in split_paths(paths) if isinstance(paths, str) else paths:
@@ -152,8 +141,7 @@ def _model_settings(path: str, state: dict[str, Any], expected: str) -> Any:
     task = getattr(settings.get("task"), "_name", None) or getattr(state.get("args"), "task", None)
     if task != expected:
         raise FairseqDocError(
-            f"{path} is {_KINDS.get(str(task), 'a model of another task')}: expected a checkpoint of "
-            f"the task {expected}, {_KINDS[expected]}; got one of the task {task}"
+            f"{path}: expected a checkpoint of the task {expected}; got one of the task {task}"
         )
     return settings["model"]
 

@@ -45,11 +45,9 @@ class PretrainedLanguageModel(Ensemble):
         max_tokens: int = MAX_TOKENS,
     ) -> SentenceScore | list[SentenceScore]:
         """Score a sentence or a list: words separated by blanks, or any text where the model reads
-        bytes; of an empty one, with ``empty_sentences``, the end mark; else it is refused. ``state``
+        bytes. An empty one is refused, or with ``empty_sentences`` its end mark scored. ``state``
         and ``max_tokens``: see :mod:`fairseq_doc.evaluation.scoring`."""
-        lines = [sentences] if isinstance(sentences, str) else sentences
-        tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
-        scores = score_text(self, tokenized, state, max_tokens).sentences
+        _, scores = self._scored(sentences, state, empty_sentences, max_tokens)
         return scores[0] if isinstance(sentences, str) else scores
 
     def surprisals(
@@ -63,18 +61,27 @@ class PretrainedLanguageModel(Ensemble):
         """Surprisal and entropy, in bits, of each word as written and of the end mark, or with
         ``units`` of each token; of a sentence or a list, as ``fairseq-doc score --tsv``. Other
         arguments as of :meth:`score`."""
+        lines, scores = self._scored(sentences, state, empty_sentences, max_tokens, entropies=True)
+        tokenized = [score.words[:-1] for score in scores]
+        spans = [[(word, 1) for word in words] for words in tokenized]
+        if not units:
+            spans = spans_of(self.form, lines, tokenized)
+        pairs = zip(spans, scores, strict=True)
+        rows = [list(score_spans(*pair, self.dictionary)) for pair in pairs]
+        return rows[0] if isinstance(sentences, str) else rows
+
+    def _scored(
+        self,
+        sentences: str | Sequence[str],
+        state: str,
+        empty_sentences: bool,
+        max_tokens: int,
+        entropies: bool = False,
+    ) -> tuple[Sequence[str], list[SentenceScore]]:
         lines = [sentences] if isinstance(sentences, str) else sentences
         tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
-        if units:
-            spans = [[(word, 1) for word in words] for words in tokenized]
-        else:
-            spans = spans_of(self.form, lines, tokenized)
-        scores = score_text(self, tokenized, state, max_tokens, entropies=True).sentences
-        rows = [
-            list(score_spans(own, score, self.dictionary))
-            for own, score in zip(spans, scores, strict=True)
-        ]
-        return rows[0] if isinstance(sentences, str) else rows
+        scored = score_text(self, tokenized, state, max_tokens, entropies=entropies)
+        return lines, scored.sentences
 
     def perplexity(self, split: str, columns: int = 1) -> Evaluation:
         """Evaluate a split of the data folder."""

@@ -59,15 +59,11 @@ def read_pairs(path: str) -> list[Pair]:
                 f"{path}: line {number}: expected {GOOD} and {BAD} in a JSON object, or two "
                 f"sentences with a tab between; got {shown(line)}"
             )
-        kind = _name(found.get(KIND), name)
-        pairs.append(Pair(found[GOOD], found[BAD], kind, _name(found.get(PHENOMENON), kind)))
+        kind = str(found.get(KIND) or name)
+        pairs.append(Pair(found[GOOD], found[BAD], kind, str(found.get(PHENOMENON) or kind)))
     if not pairs:
         raise FairseqDocError(f"{path}: expected pairs of sentences, one a line; got none")
     return pairs
-
-
-def _name(value: object, default: str) -> str:
-    return default if value in (None, "") else str(value)
 
 
 def judge(
@@ -85,29 +81,25 @@ def judge(
     tokenized = [ensemble.form.sentence(text) for text in texts]
     scored = score_text(ensemble, tokenized, max_tokens=max_tokens, progress=progress).sentences
     log_prob = {text: one.log_prob for text, one in zip(texts, scored, strict=True)}
-    unknown = {
-        text
-        for text, words in zip(texts, tokenized, strict=True)
-        if dictionary.unk() in map(dictionary.index, words)
+    read = zip(texts, tokenized, strict=True)
+    unknown = {text for text, words in read if dictionary.unk() in map(dictionary.index, words)}
+    groups: dict[str, dict[str, list[tuple[bool, bool]]]] = {
+        name: defaultdict(list) for name in ("all", "phenomena", "kinds")
     }
-    rows: list[tuple[bool, bool]] = []
-    phenomena: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
-    kinds: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
     ties = 0
     for pair in pairs:
         good, bad = log_prob[pair.good], log_prob[pair.bad]
         is_tie = math.isclose(good, bad, rel_tol=ROUNDING)
         ties += is_tie
-        right = good > bad and not is_tie
-        row = (right, pair.good in unknown or pair.bad in unknown)
-        for group in (rows, phenomena[pair.phenomenon], kinds[pair.kind]):
-            group.append(row)
-    return {
-        "all": accuracy(rows),
-        "phenomena": {name: accuracy(own) for name, own in sorted(phenomena.items())},
-        "kinds": {name: accuracy(own) for name, own in sorted(kinds.items())},
-        "ties": ties,
+        row = (good > bad and not is_tie, pair.good in unknown or pair.bad in unknown)
+        names = ("all", pair.phenomenon, pair.kind)
+        for group, name in zip(groups.values(), names, strict=True):
+            group[name].append(row)
+    found: dict[str, Any] = {
+        group: {name: accuracy(own) for name, own in sorted(rows.items())}
+        for group, rows in groups.items()
     }
+    return found | {"all": found["all"]["all"], "ties": ties}
 
 
 def accuracy(rows: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
@@ -115,14 +107,14 @@ def accuracy(rows: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
     ``accuracy`` in percent and ``low`` and ``high``, the 95 % interval of Wilson (1927); the same
     of those ``known``, without unknown words, and of the ``unknown`` ones, None where there are
     none."""
-    found = _share([right for right, _ in rows])
-    for name, wanted in (("known", False), ("unknown", True)):
-        own = [right for right, is_unknown in rows if is_unknown == wanted]
-        found[name] = _share(own) if own else None
-    return found
+    known = [right for right, is_unknown in rows if not is_unknown]
+    unknown = [right for right, is_unknown in rows if is_unknown]
+    return {**(_share(known + unknown) or {}), "known": _share(known), "unknown": _share(unknown)}
 
 
-def _share(right: Sequence[bool]) -> dict[str, Any]:
-    n, share = len(right), sum(right) / len(right)
-    low, high = binomtest(sum(right), n).proportion_ci(method="wilson")
-    return {"pairs": n, "accuracy": 100 * share, "low": 100 * low, "high": 100 * high}
+def _share(right: Sequence[bool]) -> dict[str, Any] | None:
+    if not right:
+        return None
+    low, high = binomtest(sum(right), len(right)).proportion_ci(method="wilson")
+    share = 100 * sum(right) / len(right)
+    return {"pairs": len(right), "accuracy": share, "low": 100 * low, "high": 100 * high}

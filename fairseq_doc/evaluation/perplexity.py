@@ -6,18 +6,20 @@ evaluation needs a pass of its own, which ends early if the pair falls behind.
 """
 
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 import torch
 
 from fairseq_doc.adaptation import cache, dynamic
 from fairseq_doc.data.bptt_stream import columns_of
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
-from fairseq_doc.evaluation.progress import Progress, Slice, no_progress
+from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import USUAL, ScorerSettings, scorer
 from fairseq_doc.modules.mixture import NotFiniteError
 from fairseq_doc.preparation.raw_counts import RawCounts
@@ -26,7 +28,7 @@ from fairseq_doc.preparation.raw_counts import RawCounts
 TEMPERATURES = tuple(1 / (factor / 100) for factor in range(106, 78, -2))
 # A pair is given up if after TRIED_SHARE of the tokens its perplexity is LOST times the best's.
 TRIED_SHARE, LOST = 0.2, 1.03
-Candidates = dict[str, ScorerSettings]  # by their names
+Point: TypeAlias = dict[str, float]  # {name of a setting: value}
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,7 @@ class Evaluation:
 
 
 def _exp(nats: float) -> float:
-    """Infinite where that is beyond float64."""
-    try:
-        return math.exp(nats)
-    except OverflowError:
-        return math.inf
+    return math.exp(nats) if nats < math.log(sys.float_info.max) else math.inf
 
 
 def as_written(nats: float, counts: RawCounts) -> dict[str, float]:
@@ -91,19 +89,12 @@ def check_text(
 ) -> None:
     """Load a split. Raises ``FairseqDocError`` for one that is missing or too short, for dynamic
     evaluation of several columns, and for a cache larger than a column."""
-    if settings.dynamic and columns != 1:
-        raise FairseqDocError(
-            "dynamic evaluation learns from one text in its order: expected columns 1; got "
-            f"{columns}",
-            "columns",
-        )
+    if settings.dynamic:  # which learns from one text in its order
+        require(columns == 1, "columns", "1 for dynamic evaluation", columns)
     length = columns_of(ensemble.split(split), columns).size(1)
-    if settings.cache and settings.cache.window >= length:
-        raise FairseqDocError(
-            f"cache.window {settings.cache.window} is more than a column of split {split!r} "
-            f"holds: expected at most {length - 1} of its {length} tokens",
-            "cache.window",
-        )
+    if settings.cache:
+        expected = f"less than {length}, the tokens in a column of split {split!r}"
+        require(settings.cache.window < length, "cache.window", expected, settings.cache.window)
 
 
 def evaluate_each(
@@ -129,7 +120,7 @@ def evaluate_each(
     steps = settings[0].window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
     windows = windows_of(ensemble, split, columns, steps)
     if tokens is not None:
-        windows = Slice(windows, 0, math.ceil(tokens / (steps * columns)))
+        windows.take(math.ceil(tokens / (steps * columns)))
     nll, scored = torch.zeros(len(settings), dtype=torch.float64), 0
     with scorer(ensemble, *settings) as one:
         for window in progress(windows, f"eval-lm {split}"):
@@ -147,80 +138,87 @@ def evaluate_each(
 
 @dataclass(frozen=True)
 class Search:
-    """The result of a search."""
+    """The result of a search. Settings are named by the values that were varied."""
 
-    settings: ScorerSettings  # with the best setting
-    best: Evaluation  # of these settings
-    tried: dict[str, Evaluation]  # by the names of the settings
+    settings: ScorerSettings  # with the best values
+    best: Evaluation | None = None  # of these settings; None: nothing was searched
+    tried: dict[str, Evaluation] = field(default_factory=dict)
     given_up: dict[str, int] = field(default_factory=dict)  # {name: tokens scored until then}
-    # {part of the best setting: "smallest" or "largest"} of all that were tried
+    # {best value: "smallest" or "largest"} of all that were tried
     at_ends: dict[str, str] = field(default_factory=dict)
 
 
-def temperatures(settings: ScorerSettings) -> Candidates:
-    """The settings at each of ``TEMPERATURES``."""
-    return {f"{t:.4f}": replace(settings, temperature=t) for t in TEMPERATURES}
+def points_of(settings: ScorerSettings, part: str) -> list[Point]:
+    """What a search of the ``temperature``, the ``cache`` or ``dynamic`` evaluation tries."""
+    if part == "temperature":
+        return [{part: t} for t in TEMPERATURES]
+    if part == "cache":
+        grid = cache.GRIDS[settings.cache.similarity]  # type: ignore[union-attr]
+        return [{"theta": theta, "lambda": share} for theta, share in grid]
+    pairs = dynamic.grid(settings.dynamic.segment)  # type: ignore[union-attr]
+    return [{"rate": rate, "decay": decay} for rate, decay in pairs]
 
 
-def cache_points(settings: ScorerSettings) -> Candidates:
-    """The settings with each point of ``cache.GRIDS``."""
-    assert settings.cache is not None
-    return {
-        f"theta {theta:g}, lambda {share:g}": replace(
-            settings, cache=replace(settings.cache, theta=theta, share=share)
-        )
-        for theta, share in cache.GRIDS[settings.cache.similarity]
-    }
+def at_point(settings: ScorerSettings, part: str, point: Point) -> ScorerSettings:
+    """The settings with the values of a point."""
+    if part == "temperature":
+        return replace(settings, temperature=point[part])
+    values = {"share" if name == "lambda" else name: value for name, value in point.items()}
+    return replace(settings, **{part: replace(getattr(settings, part), **values)})
 
 
-def dynamic_pairs(settings: ScorerSettings) -> Candidates:
-    """The settings with each pair of ``dynamic.grid``."""
-    assert settings.dynamic is not None
-    return {
-        f"rate {rate:g}, decay {decay:g}": replace(
-            settings, dynamic=replace(settings.dynamic, rate=rate, decay=decay)
-        )
-        for rate, decay in dynamic.grid(settings.dynamic.segment)
-    }
+def name_of(point: Point) -> str:
+    """Such as ``theta 1, lambda 0.1``; of a temperature the number alone."""
+    if "temperature" in point:
+        return f"{point['temperature']:.4f}"
+    return ", ".join(f"{name} {value:g}" for name, value in point.items())
 
 
-def search_in_one_pass(
-    ensemble: Ensemble,
-    split: str,
-    candidates: Candidates,
-    columns: int = 1,
-    progress: Progress = no_progress,
-) -> Search:
-    """The best of temperatures or of points of a cache; arguments as of :func:`evaluate_each`."""
-    settings = list(candidates.values())
-    evaluations = evaluate_each(ensemble, split, settings, columns, progress)
-    tried = dict(zip(candidates, evaluations, strict=True))
-    best = min(tried, key=lambda name: tried[name].nll)
-    return Search(candidates[best], tried[best], tried, at_ends=ends(candidates, best))
-
-
-def search_dynamic(
+def search(
     ensemble: Ensemble,
     split: str,
     settings: ScorerSettings,
-    tokens: int,
+    part: str,
+    columns: int = 1,
     progress: Progress = no_progress,
+    tokens: int = 30_000,
     remark: Callable[[str], None] = lambda text: None,
 ) -> Search:
-    """The best of :func:`dynamic_pairs` on the first ``tokens`` of a split; ``remark`` gets a line
-    after each pair. Raises ``FairseqDocError`` if no pair gave finite scores."""
-    candidates = dynamic_pairs(settings)
+    """The best settings among :func:`points_of` a ``part``. Points of ``dynamic`` are tried on the
+    first ``tokens`` of the split, and ``remark`` gets a line after each; the others in one pass over
+    the whole split. Raises ``FairseqDocError`` if no point of ``dynamic`` gave finite scores."""
+    points = {name_of(point): point for point in points_of(settings, part)}
+    candidates = {name: at_point(settings, part, point) for name, point in points.items()}
+    given_up: dict[str, int] = {}
+    if part == "dynamic":
+        tried, given_up = _one_by_one(ensemble, split, candidates, tokens, progress, remark)
+    else:
+        evaluations = evaluate_each(ensemble, split, list(candidates.values()), columns, progress)
+        tried = dict(zip(candidates, evaluations, strict=True))
+    best = min(tried, key=lambda name: tried[name].nll)
+    at_ends = ends(list(points.values()), points[best])
+    return Search(candidates[best], tried[best], tried, given_up, at_ends)
+
+
+def _one_by_one(
+    ensemble: Ensemble,
+    split: str,
+    candidates: dict[str, ScorerSettings],
+    tokens: int,
+    progress: Progress,
+    remark: Callable[[str], None],
+) -> tuple[dict[str, Evaluation], dict[str, int]]:
+    """``tried`` and ``given_up`` of a :class:`Search`."""
     start = time.perf_counter()
     tried: dict[str, Evaluation] = {}
     given_up: dict[str, int] = {}
-    best, lowest = "", math.inf
-    best_nlls: dict[int, float] = {}  # {tokens scored: NLL} of the best pair
-    for number, (name, pair) in enumerate(candidates.items(), start=1):
+    lowest, best_nlls = math.inf, dict[int, float]()  # {tokens scored: NLL} of the best pair
+    for number, (name, settings) in enumerate(candidates.items(), start=1):
         nlls: dict[int, float] = {}
         falls_behind = partial(_falls_behind, nlls, best_nlls, TRIED_SHARE * tokens)
         try:
             (evaluation,) = evaluate_each(
-                ensemble, split, [pair], progress=progress, tokens=tokens, give_up=falls_behind
+                ensemble, split, [settings], progress=progress, tokens=tokens, give_up=falls_behind
             )
             lost = falls_behind(evaluation.tokens, evaluation.nll)
         except NotFiniteError:  # the weights ran away
@@ -230,20 +228,20 @@ def search_dynamic(
         else:
             tried[name] = evaluation
             if evaluation.nll < lowest:
-                best, lowest, best_nlls = name, evaluation.nll, nlls
+                lowest, best_nlls = evaluation.nll, nlls
         left = (time.perf_counter() - start) / number * (len(candidates) - number)
         ending = f" after {evaluation.tokens:,} tokens, given up" if lost else ""
         remark(
             f"pair {number} of {len(candidates)}: {name}: perplexity "
             f"{perplexity_text(evaluation.perplexity)}{ending}; about {left / 60:.0f} min left"
         )
-    if not best:
+    if lowest == math.inf:
         raise FairseqDocError(
             "no pair of rate and decay gave finite scores: expected statistics of more batches, "
             "or a larger dynamic.epsilon; or has the training diverged?",
             "dynamic.epsilon",
         )
-    return Search(candidates[best], tried[best], tried, given_up, ends(candidates, best))
+    return tried, given_up
 
 
 def _falls_behind(
@@ -255,25 +253,14 @@ def _falls_behind(
     return scored >= first and behind > math.log(LOST)
 
 
-def ends(candidates: Candidates, best: str) -> dict[str, str]:
-    """Which numbers of the best setting are the smallest or the largest of those tried."""
+def ends(points: Sequence[Point], best: Point) -> dict[str, str]:
+    """Which values of the best point are the smallest or the largest of those tried."""
     at_ends = {}
-    varied = [_numbers(settings) for settings in candidates.values()]
-    for name, value in _numbers(candidates[best]).items():
-        smallest, largest = (choose(numbers[name] for numbers in varied) for choose in (min, max))
-        if smallest < largest and value in (smallest, largest):
-            at_ends[name] = "smallest" if value == smallest else "largest"
+    for name, value in best.items():
+        tried = [point[name] for point in points]
+        if min(tried) < max(tried) and value in (min(tried), max(tried)):
+            at_ends[name] = "smallest" if value == min(tried) else "largest"
     return at_ends
-
-
-def _numbers(settings: ScorerSettings) -> dict[str, float]:
-    numbers = {"temperature": settings.temperature}
-    if settings.cache:
-        numbers |= {"theta": settings.cache.theta, "lambda": settings.cache.share}
-    if settings.dynamic:
-        assert settings.dynamic.rate is not None and settings.dynamic.decay is not None
-        numbers |= {"rate": settings.dynamic.rate, "decay": settings.dynamic.decay}
-    return numbers
 
 
 def perplexity_text(perplexity: float) -> str:

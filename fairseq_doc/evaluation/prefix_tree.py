@@ -8,7 +8,6 @@ Axes: n sequences in sorted order, T tokens of the longest.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -54,7 +53,7 @@ def sequence_log_probs(
         with scorer(ensemble) as one:
             first = _continue_from(ensemble, states)
             ordered = [sequences[index] for index in order]
-            table = _scored(one, ordered, before, first, repeat(None) if steps is None else steps)
+            table = _scored(one, ordered, before, first, steps or iter(()))
         for index, row in zip(order, table, strict=True):
             rows[index] = row[: len(sequences[index])]
     return rows

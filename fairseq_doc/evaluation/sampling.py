@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import require
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import scorer
@@ -40,15 +40,12 @@ def sample_text(
         allow_unknown: ``<unk>`` may be drawn too.
         seed: sample i depends on (seed, i) and the other settings, not on ``samples``.
     """
-    for name, value, least in (("length", length, 1), ("samples", samples, 1), ("seed", seed, 0)):
-        if value < least:
-            raise FairseqDocError(f"{name} must be at least {least}; got {value}", name)
-    if not 0 < temperature < math.inf:
-        raise FairseqDocError(f"temperature must be positive; got {temperature}", "temperature")
-    if top_k is not None and top_k < 1:
-        raise FairseqDocError(f"top_k must be at least 1; got {top_k}", "top_k")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise FairseqDocError(f"top_p must be above 0 and at most 1; got {top_p}", "top_p")
+    require(length >= 1, "length", "at least 1", length)
+    require(samples >= 1, "samples", "at least 1", samples)
+    require(seed >= 0, "seed", "at least 0", seed)
+    require(0 < temperature < math.inf, "temperature", "positive", temperature)
+    require(top_k is None or top_k >= 1, "top_k", "at least 1", top_k)
+    require(top_p is None or 0 < top_p <= 1, "top_p", "above 0 and at most 1", top_p)
     dictionary, device = ensemble.dictionary, ensemble.device
     numbers = np.stack([np.random.default_rng((seed, i)).random(length) for i in range(samples)])
     uniform = torch.from_numpy(numbers).to(device)  # (S, length)

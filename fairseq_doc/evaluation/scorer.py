@@ -15,10 +15,10 @@ import torch
 from fairseq_doc.adaptation.cache import CacheSettings, StreamCache
 from fairseq_doc.adaptation.dynamic import Adaptation, DynamicSettings
 from fairseq_doc.adaptation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_probs, sampled
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
 from fairseq_doc.modules.mixture import at_temperature, check_finite
-from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.options import REQUIRED, check_ranges, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,22 +38,21 @@ class SampleSettings:
         AVERAGES[0],
         choices=AVERAGES,
     )
-    dropout_scale: float = option("factor of all dropout rates of the samples", 1.0, metavar="F")
+    dropout_scale: float = option(
+        "factor of all dropout rates of the samples", 1.0, metavar="F", least=0
+    )
     seed: int = option("random seed of the dropout masks", 1)
 
     def __post_init__(self) -> None:
-        if self.dropout_scale < 0:
-            raise FairseqDocError(
-                f"dropout_scale must be at least 0; got {self.dropout_scale}", "dropout_scale"
-            )
+        check_ranges(SampleSettings, self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerSettings:
     """What evaluation adds to the models; None: nothing. The temperature T turns each model's P
-    into P^(1/T), renormalised, before all else; outside [0.01, 100], where float64 knows only even
-    or certain words, it is refused, and so are samples together with a cache or dynamic
-    evaluation."""
+    into P^(1/T), renormalised, before all else. Refused are a T outside [0.01, 100], where float64
+    knows only even or certain words, and samples together with a cache or dynamic evaluation, which
+    read a model without dropout."""
 
     temperature: float = 1.0
     samples: SampleSettings | None = None
@@ -62,14 +61,11 @@ class ScorerSettings:
     statistics: Sequence[dict[str, torch.Tensor]] = ()  # {parameter: M} of each model
 
     def __post_init__(self) -> None:
-        if not 0.01 <= self.temperature <= 100:
-            raise FairseqDocError(
-                f"temperature: expected 0.01 to 100; got {self.temperature}", "temperature"
-            )
+        in_range = 0.01 <= self.temperature <= 100
+        require(in_range, "temperature", "from 0.01 to 100", self.temperature)
         if self.samples and (self.cache or self.dynamic):
             raise FairseqDocError(
-                "samples draws dropout masks, and a cache or dynamic evaluation reads a model "
-                "without them: expected one of the two; got both",
+                "samples of dropout cannot be combined with a cache or dynamic evaluation",
                 "samples",
             )
 
@@ -94,46 +90,49 @@ class _Member:
         if first.dynamic is not None:
             self.adaptation = Adaptation(model, first.statistics[number], first.dynamic)
             stack.enter_context(self.adaptation.learning())
-        samples, self._average = 0, AVERAGES[0]
-        if first.samples is not None:
-            samples, self._average = first.samples.samples, first.samples.average
-        self.forward = stack.enter_context(sampled(model, samples))
+        self._average = first.samples.average if first.samples else AVERAGES[0]
+        samples = first.samples.samples if first.samples else 0
+        self._forward = stack.enter_context(sampled(model, samples))
         self._temperatures = [one.temperature for one in settings]
-        self.cache = StreamCache(caches) if caches else None
+        self._cache = StreamCache(caches) if caches else None
 
     def log_probs(self, source, target, window, at):
         """log P of the targets, (S, *target.shape), float64; then the model learns from them."""
-        output = self._run(source, window)  # (K, B, T, C), and the model's extra
-        params = output[0].detach()
+        output = self.read(source, window)
+        params = output[0].detach()  # (K, B, T, C)
         params = params.flatten(1, 2) if at is None else params[:, at[0], at[1]]  # (K, N, C)
         distinct = list(dict.fromkeys(self._temperatures))
         rows = mean_log_probs(self.model, params, target.flatten(), distinct, self._average)
         if len(self._temperatures) > 1:
             rows = rows[[distinct.index(t) for t in self._temperatures]]  # (S, N)
         rows = rows.unflatten(1, target.shape)
-        if self.cache is not None:
-            rows = self.cache.mix(rows, output[1]["undropped"].detach().transpose(0, 1), target)
+        if self._cache is not None:
+            rows = self._cache.mix(rows, _hidden(output), target)
         if self.adaptation is not None:
             self.adaptation.learn(output, target)
         return rows
 
     def distributions(self, source, target, window, steps):
         """log P of every word, (B, t, V), in pieces of ``steps`` steps; then the model learns."""
-        output = self._run(source, window)
+        output = self.read(source, window)
         params = output[0].detach()[0]  # (B, T, C)
-        hidden = output[1]["undropped"].detach().transpose(0, 1)  # (B, T, D)
-        parts = zip(*(x.split(steps, 1) for x in (params, hidden, target)), strict=True)
-        for some, h, words in parts:
+        parts = (x.split(steps, 1) for x in (params, _hidden(output), target))
+        for some, hidden, words in zip(*parts, strict=True):
             log_probs = self.model.decoder.output.log_probs(some)  # (B, t, V)
-            if self.cache is not None:
-                log_probs = self.cache.mix_all(log_probs, h, words)
+            if self._cache is not None:
+                log_probs = self._cache.mix_all(log_probs, hidden, words)
             yield log_probs
         if self.adaptation is not None:
             self.adaptation.learn(output, target)
 
-    def _run(self, source, window):
+    def read(self, source, window):
+        """The mixture's parameters (K, B, T, C), and the model's extra."""
         with torch.set_grad_enabled(self.adaptation is not None):
-            return self.forward(source, window)
+            return self._forward(source, window)
+
+
+def _hidden(output):
+    return output[1]["undropped"].detach().transpose(0, 1)  # (B, T, D)
 
 
 class Scorer:
@@ -187,9 +186,8 @@ class Scorer:
         # strict runs every generator to its end, where its model learns.
         for parts, words in zip(zip(*of_models, strict=True), target.split(steps, 1), strict=True):
             log_probs = average_log_probs(parts)  # (B, t, V)
-            chosen = log_probs.gather(2, words.unsqueeze(2)).squeeze(2)
-            check_finite(chosen, *self._question)
-            scores.append(chosen.double())
+            scores.append(log_probs.gather(2, words.unsqueeze(2)).squeeze(2).double())
+            check_finite(scores[-1], *self._question)
             entropies.append(torch.special.entr(log_probs.exp()).sum(2, dtype=torch.float64))
         return torch.cat(scores, dim=1).cpu(), torch.cat(entropies, dim=1).cpu()
 
@@ -200,7 +198,7 @@ class Scorer:
         temperature applies to each model, before the average."""
         of_models = []
         for member in self._members:
-            params = member.forward(source, window)[0][0]  # (B, T, C)
+            params = member.read(source, window)[0][0]  # (B, T, C)
             log_probs = member.model.decoder.output.log_probs(params[:, -1:])[:, 0]  # (B, V)
             check_finite(log_probs.amax(-1))
             if temperature != 1.0:

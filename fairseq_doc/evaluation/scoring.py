@@ -17,7 +17,7 @@ from fairseq.data import Dictionary
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import USUAL, Scorer, ScorerSettings, scorer
@@ -25,10 +25,6 @@ from fairseq_doc.preparation.text_form import WORDS, TextForm
 
 STATES = ("fresh", "carried")
 MAX_TOKENS = 4000  # targets scored at once: changes memory and speed, not results
-NEEDS_CARRIED = (
-    "a cache and dynamic evaluation read one text in its order: expected state carried; got fresh",
-    "state",
-)
 MAX_WORDS = 20_000  # a longer line is probably not a sentence
 
 
@@ -104,17 +100,22 @@ def check_sentences(
 
 
 def encoded_text(
-    dictionary: Dictionary, tokenized: Sequence[Sequence[str]], state: str, max_tokens: int
+    dictionary: Dictionary,
+    tokenized: Sequence[Sequence[str]],
+    state: str,
+    settings: ScorerSettings = USUAL,
 ) -> list[torch.Tensor]:
-    """The indices of each sentence's words and end mark; arguments and errors as of
-    :func:`score_text`."""
-    if state not in STATES:
-        raise FairseqDocError(f"state: expected {' or '.join(STATES)}; got {state!r}", "state")
-    if max_tokens < 1:
-        raise FairseqDocError(f"max_tokens must be at least 1; got {max_tokens}", "max_tokens")
+    """The indices of each sentence's words and end mark. Raises ``FairseqDocError`` for another
+    state, one in which the settings cannot be used, and a carried text of one token."""
+    require(state in STATES, "state", " or ".join(STATES), state)
+    if state == "fresh" and (settings.cache or settings.dynamic):
+        raise FairseqDocError(
+            "a cache and dynamic evaluation read one text in its order: expected state carried; "
+            "got fresh",
+            "state",
+        )
     encoded = [
-        torch.tensor([dictionary.index(word) for word in words] + [dictionary.eos()])
-        for words in tokenized
+        torch.tensor([*map(dictionary.index, words), dictionary.eos()]) for words in tokenized
     ]
     if state == "carried" and sum(map(len, encoded)) < 2:
         raise FairseqDocError("expected a text of at least 2 tokens with its end mark, got 1")
@@ -130,9 +131,8 @@ def score_text(
     settings: ScorerSettings = USUAL,
     entropies: bool = False,
 ) -> TextScore:
-    """Score sentences, ``fresh`` or ``carried`` (see above). Raises ``FairseqDocError`` for another
-    state, ``max_tokens`` below 1, a carried text of one token, a setting that does not apply, and a
-    score that is not finite.
+    """Score sentences, ``fresh`` or ``carried`` (see above). Errors as of :func:`encoded_text`, and
+    ``FairseqDocError`` for a score that is not finite.
 
     Args:
         tokenized: lists of words, see :func:`check_sentences`.
@@ -142,25 +142,29 @@ def score_text(
     """
     if settings.samples or settings.temperature != 1.0:
         raise FairseqDocError("expected scores without samples of dropout and at temperature 1")
-    if state == "fresh" and (settings.cache or settings.dynamic):
-        raise FairseqDocError(*NEEDS_CARRIED)
-    dictionary = ensemble.dictionary
-    encoded = encoded_text(dictionary, tokenized, state, max_tokens)
-    score = _score_carried if state == "carried" else _score_fresh
+    dictionary, carried = ensemble.dictionary, state == "carried"
+    encoded = encoded_text(dictionary, tokenized, state, settings)
     steps = settings.window_length(ensemble) or max_tokens
+    # What is read after the first token: each sentence, or the rest of the text.
+    first, sequences = torch.tensor([dictionary.eos()]), encoded
+    if carried:
+        first, rest = torch.cat(encoded).tensor_split([1])
+        sequences = [rest]
     with scorer(ensemble, settings) as one:
-        tables = score(one, encoded, steps, progress, entropies)
+        tables = _tables(one, first, sequences, steps, entropies, progress)
+    if carried:
+        ends = list(accumulate(map(len, encoded)))
+        tables = pad(tables[0], (1, 0)).tensor_split(ends[:-1], dim=1)
     sentences: list[SentenceScore] = []
     for words, table in zip(tokenized, tables, strict=True):
-        log_probs, *rest = table.tolist()
-        first_is_certain = state == "carried" and not sentences
+        log_probs, *rows = table.tolist()
         sentences.append(
             SentenceScore(
                 words=[*words, dictionary.eos_word],
                 word_log_probs=log_probs,
-                tokens=len(log_probs) - first_is_certain,
+                tokens=len(log_probs) - (carried and not sentences),
                 unknown=[word for word in words if word not in dictionary],
-                word_entropies=rest[0] if rest else None,
+                word_entropies=rows[0] if rows else None,
             )
         )
     counts = Counter(word for sentence in sentences for word in sentence.unknown)
@@ -178,58 +182,36 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]
     return batches
 
 
-def _score_fresh(
-    one: Scorer, encoded: list[torch.Tensor], max_tokens: int, progress: Progress, entropies: bool
-) -> Sequence[torch.Tensor]:
-    """(R, tokens) for each sentence, from a state of zeros: log P, and the entropies."""
-    results: list[torch.Tensor] = [torch.empty(0)] * len(encoded)
-    batches = batches_by_length([len(sentence) for sentence in encoded], max_tokens)
-    for batch in progress(batches, "score"):
-        sentences = [encoded[index] for index in batch]
-        target = pad_sequence(sentences, batch_first=True)  # (B, T)
-        # The end mark, their last token, comes before them.
-        source = pad(target, (1, 0), value=int(sentences[0][-1]))[:, :-1]  # (B, T)
-        counted = pad_sequence([torch.ones_like(s) for s in sentences], batch_first=True).bool()
-        steps = max(1, max_tokens // len(batch))
-        table = _score_windows(one, steps, entropies, source, target, counted)
-        for index, row in zip(batch, table.unbind(1), strict=True):
-            results[index] = row[:, : len(encoded[index])]
-    return results
-
-
-def _score_carried(
-    one: Scorer, encoded: list[torch.Tensor], steps: int, progress: Progress, entropies: bool
-) -> Sequence[torch.Tensor]:
-    """(R, tokens) for each sentence of one text: log P, and the entropies."""
-    stream = torch.cat(encoded).unsqueeze(0)
-    source, target = stream[:, :-1], stream[:, 1:]
-    table = _score_windows(one, steps, entropies, source, target, progress=progress)
-    table = pad(table[:, 0], (1, 0))  # the first word counts as certain
-    ends = list(accumulate(len(sentence) for sentence in encoded))
-    return table.tensor_split(ends[:-1], dim=1)
-
-
-def _score_windows(
+def _tables(
     one: Scorer,
-    steps: int,
+    first: torch.Tensor,
+    sequences: Sequence[torch.Tensor],
+    max_tokens: int,
     entropies: bool,
-    source: torch.Tensor,
-    target: torch.Tensor,
-    counted: torch.Tensor | None = None,
-    progress: Progress = no_progress,
-) -> torch.Tensor:
-    """log P of the targets (B, T), and the entropies, in windows of ``steps`` steps: (R, B, T).
-    Where ``counted`` is false, log P is not computed."""
-    table = torch.zeros(2 if entropies else 1, *target.shape, dtype=torch.float64)
-    starts = range(0, target.size(1), steps)
-    for number, start in enumerate(progress(starts, "score")):
-        window = slice(start, start + steps)
-        x, y, scores = source[:, window], target[:, window], table[:, :, window]
+    progress: Progress,
+) -> Sequence[torch.Tensor]:
+    """For each sequence of n tokens after ``first``, (R, n): log P, and the entropies."""
+    sources = [torch.cat([first, tokens[:-1]]) for tokens in sequences]
+    tables = [torch.zeros(1 + entropies, len(x), dtype=torch.float64) for x in sequences]
+    windows = []
+    for batch in batches_by_length(list(map(len, sequences)), max_tokens):
+        steps = max(1, max_tokens // len(batch))
+        starts = range(0, len(sequences[batch[-1]]), steps)  # the last one is the longest
+        windows += [(batch, number, slice(t, t + steps)) for number, t in enumerate(starts)]
+    for batch, number, window in progress(windows, "score"):
+        targets = [sequences[index][window] for index in batch]
+        source = pad_sequence([sources[index][window] for index in batch], batch_first=True)
+        target = pad_sequence(targets, batch_first=True)  # (B, T)
         if entropies:
-            scores.copy_(torch.stack(one.with_entropies(x, y, number)))
-        elif counted is None:
-            scores.copy_(one.log_probs(x, y, number))
+            rows = torch.stack(one.with_entropies(source, target, number))  # (2, B, T)
+        elif len(batch) == 1:  # a cache reads whole windows
+            rows = one.log_probs(source, target, number)  # (1, 1, T)
         else:
-            at = counted[:, window].nonzero(as_tuple=True)
-            scores[0][at] = one.log_probs(x, y[at], number, at)[0]
-    return table
+            counted = pad_sequence([torch.ones_like(x) for x in targets], batch_first=True).bool()
+            rows = torch.zeros(1, *target.shape, dtype=torch.float64)
+            rows[0, counted] = one.log_probs(
+                source, target[counted], number, at=counted.nonzero(as_tuple=True)
+            )[0]
+        for row, index in enumerate(batch):
+            tables[index][:, window] = rows[:, row, : len(targets[row])]
+    return tables

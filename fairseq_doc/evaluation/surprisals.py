@@ -88,14 +88,11 @@ def spans_of(
     written = [form.word_spans(*both) for both in zip(lines, tokenized, strict=True)]
     if counts is None:
         return written
-    return [_joined(*both) for both in zip(written, counts, strict=True)]
-
-
-def _joined(words: Sequence[Span], counts: Sequence[int]) -> list[Span]:
     spans = []
-    for start, end in pairwise(accumulate(counts, initial=0)):
-        own = words[start:end]
-        spans.append((" ".join(text for text, _ in own), sum(tokens for _, tokens in own)))
+    for words, own_counts in zip(written, counts, strict=True):
+        ends = accumulate(own_counts, initial=0)
+        parts = [words[start:end] for start, end in pairwise(ends)]
+        spans.append([(" ".join(w for w, _ in own), sum(n for _, n in own)) for own in parts])
     return spans
 
 
@@ -104,9 +101,8 @@ def table(lines: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     rows = ["\t".join(COLUMNS)]
     for line, spans in enumerate(lines, start=1):
         for position, span in enumerate(spans, start=1):
-            bits = [span[name] for name in ("surprisal", "entropy")]
-            shown_bits = ["NA" if value is None else f"{value:.6f}" for value in bits]
-            unknown, tokens = int(span["unknown"]), span["tokens"]
-            cells = [line, position, span["text"], *shown_bits, unknown, tokens]
-            rows.append("\t".join(map(str, cells)))
+            bits = [span["surprisal"], span["entropy"]]
+            written = ["NA" if value is None else f"{value:.6f}" for value in bits]
+            counts = int(span["unknown"]), span["tokens"]
+            rows.append("\t".join(map(str, [line, position, span["text"], *written, *counts])))
     return "\n".join(rows)

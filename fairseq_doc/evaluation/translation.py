@@ -5,7 +5,6 @@ Axes: B sentences, S source time, T output time, both with their end mark.
 
 import os
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from fairseq.utils import apply_to_sample, resolve_max_positions
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import LoadedModels, Paths, load_models
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, batches_by_length
@@ -47,23 +46,16 @@ class SearchOptions:
     unkpen: float = option("subtracted from the log-probability of <unk>", 0.0)
     max_len_b: int = option("most units of an output, without its end mark", 200, least=1)
 
+    def __post_init__(self) -> None:
+        check_ranges(SearchOptions, self)
+        in_range = abs(self.lenpen) <= MAX_LENPEN
+        require(in_range, "lenpen", f"between {-MAX_LENPEN} and {MAX_LENPEN}", self.lenpen)
+        require(self.nbest <= self.beam, "nbest", f"at most the beam, {self.beam}", self.nbest)
+
     @property
     def search(self) -> "SearchOptions":
         """These options alone."""
         return SearchOptions(**{x.name: getattr(self, x.name) for x in fields(SearchOptions)})
-
-    def check_search(self) -> None:
-        """Raise ``FairseqDocError`` for unusable values."""
-        check_ranges(SearchOptions, self)
-        if not abs(self.lenpen) <= MAX_LENPEN:
-            raise FairseqDocError(
-                f"lenpen must be between {-MAX_LENPEN} and {MAX_LENPEN}; got {self.lenpen}",
-                "lenpen",
-            )
-        if self.nbest > self.beam:
-            raise FairseqDocError(
-                f"nbest must be at most the beam, {self.beam}; got {self.nbest}", "nbest"
-            )
 
 
 USUAL = SearchOptions()
@@ -81,9 +73,8 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Found:
-    """The k hypotheses of a sentence that ended first. A length penalty ranks them, and does not
-    change the search: fairseq keeps a beam by log P, and a sentence is finished when as many
-    hypotheses have ended as the beam has."""
+    """The k hypotheses of a sentence that ended first. A length penalty ranks them without changing
+    the search: fairseq keeps a beam by log P, until as many hypotheses have ended."""
 
     texts: list[str]
     lengths: list[int]  # T of each
@@ -115,10 +106,6 @@ class Source:
     unknown: list[str]  # units outside the dictionary, read as <unk>
     dropped: int = 0  # units beyond the models' limit
 
-    @property
-    def is_empty(self) -> bool:
-        return len(self.indices) == 1
-
 
 class Translator(LoadedModels):
     """M >= 1 encoder-decoders: P(y) = mean_m P_m(y) at every unit. ``task`` is the ``translation``
@@ -145,17 +132,17 @@ class Translator(LoadedModels):
         first that fit, or without ``truncate`` refused with a ``FairseqDocError`` that begins with
         ``at``."""
         dictionary, most = self.task.source_dictionary, self.longest_source - 1
-        dropped = max(0, len(units) - most)
-        if dropped and not truncate:
+        if len(units) > most and not truncate:
             raise FairseqDocError(
                 f"{at}expected at most {most:,} units, as in training (max_source_positions); got "
                 f"{len(units):,}: split the line, or let translate truncate it (truncate_source)",
                 "max_source_positions",
                 "truncate_source",
             )
-        read = units[: len(units) - dropped]
+        read = units[:most]
         indices = torch.tensor([*map(dictionary.index, read), dictionary.eos()])
-        return Source(indices, [unit for unit in read if unit not in dictionary], dropped)
+        unknown = [unit for unit in read if unit not in dictionary]
+        return Source(indices, unknown, len(units) - len(read))
 
     def sources(self, lines: Sequence[str], truncate: bool = False, name: str = "") -> list[Source]:
         """Lines of plain text, which may be empty. Raises ``FairseqDocError`` for one that is too
@@ -171,7 +158,6 @@ class Translator(LoadedModels):
 
     def generator(self, settings: SearchOptions) -> Any:
         """fairseq's generator of these models."""
-        settings.check_search()
         return self.task.build_generator(self.models, Namespace(**vars(settings)))
 
     def generate(self, sources: Sequence[Source], generator: Any) -> list[list[dict[str, Any]]]:
@@ -193,10 +179,9 @@ class Translator(LoadedModels):
         """What the search finds for each source, whatever the length penalty; nothing is searched
         for an empty one. ``max_tokens``: units of sources translated at once, with padding; they
         change memory and speed, not results beyond rounding."""
-        settings.check_search()
         generator = self.generator(replace(settings, lenpen=0.0))
         found = [EMPTY] * len(sources)
-        places = [place for place, source in enumerate(sources) if not source.is_empty]
+        places = [place for place, source in enumerate(sources) if len(source.indices) > 1]
         batches = batches_by_length([len(sources[place].indices) for place in places], max_tokens)
         for batch in progress(batches, "translate"):
             chosen = [places[number] for number in batch]
@@ -206,13 +191,12 @@ class Translator(LoadedModels):
         return found
 
     def _found(self, hypotheses: list[dict[str, Any]]) -> Found:
-        dictionary, texts = self.task.target_dictionary, []
+        dictionary = self.task.target_dictionary
         hidden = dictionary.bos(), dictionary.eos()  # fairseq does not show them
-        for one in hypotheses:
-            units = [dictionary[i] for i in one["tokens"].tolist() if i not in hidden]
-            texts.append(self.target_form.text(units))
-        lengths = [len(one["tokens"]) for one in hypotheses]
-        return Found(texts, lengths, torch.stack([one["score"] for one in hypotheses]).cpu())
+        tokens = [one["tokens"].tolist() for one in hypotheses]
+        units = ([dictionary[i] for i in own if i not in hidden] for own in tokens)
+        scores = torch.stack([one["score"] for one in hypotheses]).cpu()
+        return Found(list(map(self.target_form.text, units)), list(map(len, tokens)), scores)
 
     def hypotheses(
         self, sources: Sequence[Source], settings: SearchOptions = USUAL, *arguments: Any
@@ -220,11 +204,6 @@ class Translator(LoadedModels):
         """The best ``nbest`` hypotheses of each source; arguments as of :meth:`search`."""
         found = self.search(sources, settings, *arguments)
         return [one.ranked(settings.lenpen)[: settings.nbest] for one in found]
-
-
-def unknown_units(sources: Sequence[Source]) -> Counter[str]:
-    """Units outside the dictionary."""
-    return Counter(unit for source in sources for unit in source.unknown)
 
 
 def load_translator(

@@ -49,7 +49,7 @@ class DecodingOptions:
             )
         lenpens = parse_grid("--tune-lenpens", self.lenpens)
         for lenpen in (lenpens[0], lenpens[-1]):
-            SearchOptions(lenpen=lenpen).check_search()
+            SearchOptions(lenpen=lenpen)  # its constructor checks it
         return list(product(sorted(set(map(int, beams))), lenpens))
 
     def read(self) -> tuple[list[str], list[str]]:

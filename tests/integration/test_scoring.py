@@ -194,25 +194,18 @@ def test_rouge_is_what_rouge_score_prints(scored):
 def test_what_would_make_scores_wrong_is_refused(command, scored):
     """The readers' other errors are in tests/unit/scoring."""
     lines = (scored / "ref").read_text("utf-8").splitlines()
-
-    def message(output="a.out", reference="ref", more=()):
-        return refused(*line_of(command, scored, output, reference=reference, more=more))
-
-    write(scored / "tokens", [moses("de").encode(line) for line in lines])
-    assert "looks tokenised" in message(reference="tokens")
     write(scored / "few", lines[:59])
-    assert "as many sentences as references; got 60 and 59" in message(reference="few")
-    write(scored / "other", [*lines[30:], *lines[:30]])
-    assert "targets differ" in message(reference="other")
-    assert "cannot read" in message(reference="none") and "cannot read" in message("none")
-    assert "--bootstrap must be at least 100; got 99" in message(more=("--bootstrap", 99))
-    assert "looks tokenised after" in message(more=("--tokenizer", "none"))
-    write(scored / "marked", blocks(["a@@ b", *lines[1:]], lines))
-    assert "holds a mark of BPE" in message("marked", more=("--bpe", "none"))
-    write(scored / "unknown", blocks(["<unk>", *lines[1:]], lines))
-    assert "the first of 1, holds <unk>" in message("unknown")
+    write(scored / "unknown.out", blocks(["<unk>", *lines[1:]], lines))
+    for output, reference, more, problem in (
+        ("a.out", "few", (), "as many sentences as references; got 60 and 59"),
+        ("a.out", "ref", ("--bootstrap", 99), "--bootstrap must be at least 100; got 99"),
+        ("a.out", "ref", ("--tokenizer", "none"), "looks tokenised after"),
+        ("unknown.out", "ref", (), "the first of 1, holds <unk>"),
+    ):
+        line = line_of(command, scored, output, reference=reference, more=more)
+        assert problem in refused(*line)
     more = ("--allow-unknown", "--bootstrap", 100)
-    read = result_of(*line_of(command, scored, "unknown", more=more))["read"]
+    read = result_of(*line_of(command, scored, "unknown.out", more=more))["read"]
     assert "1 hypotheses with an unknown unit, scored as they are" in read[1]
 
 

@@ -139,45 +139,23 @@ def test_prefix_alignment_and_sampling(parallel, translator):
     assert drawn == again and [len(lines) for lines in drawn.values()] == [2] * 60
 
 
-def test_interactive_takes_any_line(translator, parallel, tmp_path):
-    """A line of words that no dictionary has, an empty one, and one of 1,000 words."""
-    lines = ["w1 w2 w3", "never seen", "", "w4 " * 999 + "w5"]
-    source = tmp_path / "lines.txt"
-    source.write_text("\n".join(lines) + "\n")
-    checkpoint = translator.folder / "checkpoint_last.pt"
-    output = run_here(
-        f"fairseq-interactive {parallel.data} --user-dir {PACKAGE} -s src -t tgt --path {checkpoint} "
-        f"--input {source} --buffer-size 4 --batch-size 4 --beam 3 --cpu --max-len-b 20"
-    )
-    assert sorted(generated(output)) == [0, 1, 2, 3]
-
-
-def test_a_line_longer_than_the_limit_is_a_one_line_error(translator, parallel, tmp_path):
+def test_interactive_takes_any_line_of_utf8_up_to_the_limit(translator, parallel, tmp_path):
     """The limit is 1,024 units by default; the model has none."""
     source = tmp_path / "lines.txt"
-    source.write_text("w4 " * 1_199 + "w5\n")
     command = (
-        f"fairseq-interactive {parallel.data} --user-dir {PACKAGE} -s src -t tgt --beam 1 --cpu "
-        f"--path {translator.folder}/checkpoint_last.pt --input {source} --max-len-b 5"
+        f"fairseq-interactive {parallel.data} --user-dir {PACKAGE} -s src -t tgt --beam 2 --cpu "
+        f"--path {translator.folder}/checkpoint_last.pt --input {source} --max-len-b 5 "
+        "--buffer-size 4 --batch-size 4"
     )
+    source.write_text("w1 w2 w3\nnever seen\n\n" + "w4 " * 999 + "w5\n")
+    assert sorted(generated(run_here(command))) == [0, 1, 2, 3]
+    source.write_text("w4 " * 1_199 + "w5\n")
     assert "--max-source-positions" in fail_here(command)
     assert list(generated(run_here(f"{command} --max-source-positions 2000"))) == [0]
-
-
-def test_interactive_reads_utf8_with_and_without_a_mark(translator, parallel, tmp_path):
-    source = tmp_path / "lines.txt"
-    command = (
-        f"fairseq-interactive {parallel.data} --user-dir {PACKAGE} -s src -t tgt --beam 1 --cpu "
-        f"--path {translator.folder}/checkpoint_last.pt --input {source} --max-len-b 5"
-    )
     source.write_bytes(b"\xef\xbb\xbfw1 w2\n")
     assert generated(run_here(command), "S") == {0: [["w1 w2"]]}
     source.write_bytes(b"w1 w2\nw3 \xff\n")
-    output, _ = call_here(command)
-    assert list(generated(output)) == [0]
-    assert error_of(output).endswith(
-        "lines.txt: line 2 is not UTF-8: byte 0xff at 4; expected text in UTF-8"
-    )
+    assert "lines.txt: line 2 is not UTF-8: byte 0xff at 4" in error_of(call_here(command)[0])
 
 
 def test_a_model_trained_from_a_file_of_embeddings_is_used_without_it(parallel, tmp_path):
@@ -271,7 +249,6 @@ def test_the_best_beam_and_length_penalty_translate(parallel, translator):
     assert doc(*words, "--beam", best[0], "--lenpen", best[1])[0] == text
     assert "--beam cannot be combined" in refused(*tuned, "--beam", 3)
     assert "--tune-reference" in refused(*words, pairs[0], files[0])
-    assert "--tune-beams needs --tune-input" in refused(*words, *grid[:2])
 
 
 def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):
@@ -293,7 +270,5 @@ def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):
 
 def test_a_language_model_has_no_attention(trained, corpus, parallel):
     words = ["--path", trained.folder / "checkpoint_last.pt", "--input", "README.md"]
-    error = refused("attention", parallel.data, *words)
-    assert "expected a checkpoint of the task translation" in error
-    error = refused("attention", corpus.data, *words)
-    assert "expected a folder of fairseq-preprocess, with a dictionary for each side" in error
+    assert "checkpoint of the task translation" in refused("attention", parallel.data, *words)
+    assert "a dictionary for each side" in refused("attention", corpus.data, *words)

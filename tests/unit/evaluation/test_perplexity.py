@@ -11,13 +11,11 @@ from fairseq_doc.evaluation import perplexity
 from fairseq_doc.evaluation.perplexity import (
     TEMPERATURES,
     Evaluation,
-    cache_points,
-    dynamic_pairs,
+    at_point,
     ends,
     evaluate,
-    search_dynamic,
-    search_in_one_pass,
-    temperatures,
+    points_of,
+    search,
 )
 from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.modules.mixture import NotFiniteError
@@ -90,12 +88,16 @@ def nll_of(monkeypatch):
     return install
 
 
+def searched(remark=lambda line: None):
+    return search(None, "valid", SETTINGS, "dynamic", tokens=TOKENS, remark=remark)
+
+
 def test_the_best_pair_is_found_and_those_far_behind_are_given_up(nll_of):
     def cost(rate, decay, before):
         return 5 + 0.02 * abs(math.log(rate / 6e-5)) + 0.005 * abs(math.log(decay / 3e-3))
 
     passes, lines = nll_of(cost), []
-    found = search_dynamic(None, "valid", SETTINGS, TOKENS, remark=lines.append)
+    found = searched(lines.append)
     assert (found.settings.dynamic.rate, found.settings.dynamic.decay) == (6e-5, 3e-3)
     assert found.best.nll == pytest.approx(5 * TOKENS) and found.best.tokens == TOKENS
     assert [pair for pair, _ in passes] == grid(5) and len(lines) == len(grid(5))
@@ -123,42 +125,44 @@ def test_a_pair_that_is_worse_at_first_only_can_win(nll_of):
         return 5.0
 
     nll_of(cost)
-    found = search_dynamic(None, "valid", SETTINGS, TOKENS)
+    found = searched()
     assert (found.settings.dynamic.rate, found.settings.dynamic.decay) == late
     assert found.at_ends == {"rate": "largest", "decay": "largest"}
 
 
 def test_pairs_that_run_away_are_infinitely_bad(nll_of):
     nll_of(lambda rate, decay, before: math.inf if rate > 5e-5 else 6.0)
-    found = search_dynamic(None, "valid", SETTINGS, TOKENS)
+    found = searched()
     assert found.settings.dynamic.rate <= 3e-5
     assert sum(one.nll == math.inf for one in found.tried.values()) == sum(
         r > 5e-5 for r, _ in grid(5)
     )
     nll_of(lambda *pair: math.inf)
     problem = "no pair of rate and decay gave finite scores"
-    assert_refused(problem, search_dynamic, None, "valid", SETTINGS, TOKENS)
+    assert_refused(problem, searched)
 
 
 def test_temperatures_and_points_are_tried_in_one_pass(monkeypatch):
     """The published grid of temperatures: factors of the logits from 1.06 down to .8."""
     assert [1 / t for t in TEMPERATURES] == pytest.approx([1.06 - 0.02 * n for n in range(14)])
     cached = ScorerSettings(cache=CacheSettings(window=5, similarity="cosine"))
-    points = [(s.cache.theta, s.cache.share) for s in cache_points(cached).values()]
-    assert points == list(GRIDS["cosine"])
+    settings = [at_point(cached, "cache", point) for point in points_of(cached, "cache")]
+    assert [(one.cache.theta, one.cache.share) for one in settings] == list(GRIDS["cosine"])
+    assert {one.cache.window for one in settings} == {5}
 
     def evaluate_each(ensemble, split, settings, columns, progress):
         return [Evaluation(abs(one.temperature - 1.02), 10) for one in settings]
 
     monkeypatch.setattr(perplexity, "evaluate_each", evaluate_each)
-    result = search_in_one_pass(None, "valid", temperatures(ScorerSettings()))
+    result = search(None, "valid", ScorerSettings(), "temperature")
     assert result.settings.temperature == 1 / 0.98 and list(result.tried)[3] == "1.0000"
     assert result.at_ends == {}
 
 
 def test_ends_of_what_was_tried_are_named():
-    points = cache_points(ScorerSettings(cache=CacheSettings(window=5)))
-    assert ends(points, "theta 1, lambda 0.1") == {}
-    assert ends(points, "theta 256, lambda 0.01") == {"theta": "largest", "lambda": "smallest"}
-    pairs = dynamic_pairs(SETTINGS)
-    assert ends(pairs, "rate 1e-05, decay 0.003") == {"rate": "smallest"}
+    points = points_of(ScorerSettings(cache=CacheSettings(window=5)), "cache")
+    assert ends(points, {"theta": 1.0, "lambda": 0.1}) == {}
+    at_ends = {"theta": "largest", "lambda": "smallest"}
+    assert ends(points, {"theta": 256.0, "lambda": 0.01}) == at_ends
+    rate = {"rate": 1e-5, "decay": 3e-3}
+    assert ends(points_of(SETTINGS, "dynamic"), rate) == {"rate": "smallest"}

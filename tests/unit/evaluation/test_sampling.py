@@ -82,19 +82,15 @@ def test_a_sample_depends_on_its_seed_and_not_on_how_many_or_how_long_they_are(s
 
 
 @pytest.mark.parametrize("seeds", [[0], [4, 5]])
-@pytest.mark.parametrize("prompt", [(), ("w1", "w5"), ("</s>", "strange", "w3")])
-@pytest.mark.parametrize("settings", [{"top_k": 1}, {"temperature": 1e-6}])
-def test_top_1_and_a_very_small_temperature_are_greedy(seeds, prompt, settings):
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"temperature": 1e-6}, {"temperature": 1e-300}])
+def test_top_1_and_a_very_small_temperature_are_greedy(seeds, settings):
     """At a temperature each model puts everything on its own best word, so either's may come."""
     models = [peaked_model(seed=seed) for seed in seeds]
-    context = [EOS] + [index(word) for word in prompt]
-    text = sampled(prompt, 15, models, **settings)[0]
+    context = [EOS, EOS, UNK, index("w3")]
+    text = sampled(("</s>", "strange", "w3"), 15, models, **settings)[0]
     for word in text:
-        if "top_k" in settings:
-            best = {int(next_probs(context, models).argmax())}
-        else:
-            best = {int(next_probs(context, [model]).argmax()) for model in models}
-        assert index(word) in best
+        rivals = [models] if "top_k" in settings else [[model] for model in models]
+        assert index(word) in {int(next_probs(context, own).argmax()) for own in rivals}
         context.append(index(word))
     assert len(set(text)) > 1
 
@@ -109,10 +105,7 @@ def test_words_after_a_prompt_have_their_probabilities(temperature):
         assert abs(count - n * p) <= 5 * math.sqrt(n * p * (1 - p))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"top_k": 2}, {"temperature": 0.1}, {"top_k": 500}, {"top_p": 0.9}, {"top_p": 1e-9}],
-)
+@pytest.mark.parametrize("settings", [{}, {"top_k": 500}, {"temperature": 0.1}, {"top_p": 1e-9}])
 def test_beginning_padding_and_unknown_are_never_drawn(settings):
     model = with_bias(peaked_model(seed=2), NEVER, 30.0)
     probs = probs_by_hand([model], torch.tensor([[EOS]]))[0, -1]
@@ -124,30 +117,22 @@ def test_beginning_padding_and_unknown_are_never_drawn(settings):
 
 
 @pytest.mark.parametrize(
-    "settings, problem",
+    "name, value",
     [
-        ({"length": 0}, "length must be at least 1; got 0"),
-        ({"samples": 0}, "samples must be at least 1; got 0"),
-        ({"seed": -1}, "seed must be at least 0; got -1"),
-        *(
-            ({"temperature": value}, f"temperature must be positive; got {value}")
-            for value in (0.0, -1.0, math.inf, math.nan)
-        ),
-        ({"top_k": 0}, "top_k must be at least 1; got 0"),
-        *(
-            ({"top_p": value}, f"top_p must be above 0 and at most 1; got {value}")
-            for value in (0.0, 1.1, math.nan)
-        ),
+        ("length", 0),
+        ("samples", 0),
+        ("seed", -1),
+        ("temperature", 0.0),
+        ("temperature", math.inf),
+        ("temperature", math.nan),
+        ("top_k", 0),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_p", math.nan),
     ],
 )
-def test_settings_out_of_their_range(settings, problem):
-    assert_refused(problem, sampled, **settings)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_smallest_temperature_is_greedy(dtype):
-    one = {"models": [peaked_model().to(dtype)]}
-    assert sampled(temperature=1e-300, **one) == sampled(top_k=1, **one)
+def test_settings_out_of_their_range(name, value):
+    assert_refused(f"^{name} must be .*; got {value}", sampled, **{name: value})
 
 
 def test_a_model_that_has_diverged_is_refused():

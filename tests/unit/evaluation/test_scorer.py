@@ -129,24 +129,13 @@ def test_entropies_are_of_the_mixed_distribution(models):
 
 
 @pytest.mark.parametrize(
-    "kind, settings, problem",
+    "kind, settings, name",
     [
-        *(
-            (ScorerSettings, {"temperature": t}, f".01 to 100; got {t}")
-            for t in (0.0, -1.0, math.inf, math.nan)
-        ),
-        (
-            ScorerSettings,
-            {"samples": TWO, "cache": CacheSettings(window=5)},
-            "samples .* expected one of the two",
-        ),
-        (
-            ScorerSettings,
-            {"samples": TWO, "dynamic": DynamicSettings()},
-            "samples .* expected one of the two",
-        ),
-        (SampleSettings, {"samples": 2, "dropout_scale": -1}, "dropout_scale must be at least 0"),
+        *((ScorerSettings, {"temperature": t}, "temperature") for t in (0.0, math.inf, math.nan)),
+        (ScorerSettings, {"samples": TWO, "cache": CacheSettings(window=5)}, "samples"),
+        (ScorerSettings, {"samples": TWO, "dynamic": DynamicSettings()}, "samples"),
+        (SampleSettings, {"samples": 2, "dropout_scale": -1}, "dropout_scale"),
     ],
 )
-def test_settings_that_cannot_be(kind, settings, problem):
-    assert_refused(problem, kind, **settings)
+def test_settings_that_cannot_be(kind, settings, name):
+    assert_refused(name, kind, **settings)

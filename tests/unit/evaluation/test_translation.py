@@ -88,7 +88,7 @@ def test_lines_and_settings_that_are_refused(models):
         ({"lenpen": 1e3}, "lenpen"),
         ({"lenpen": float("nan")}, "lenpen"),
     ):
-        assert_refused(name, own.search, own.sources(["s1"]), SearchOptions(**settings))
+        assert_refused(name, SearchOptions, **settings)
 
 
 def test_from_python(models):
