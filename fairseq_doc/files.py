@@ -120,7 +120,6 @@ def _kind(mode: int) -> str:
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a pipe",
-        stat.S_IFLNK: "a link",
         stat.S_IFSOCK: "a socket",
     }
     return kinds.get(stat.S_IFMT(mode), "a device")
@@ -175,21 +174,6 @@ def _standard_input() -> Any:
 
 
 # ---- out ----
-
-
-def refuse_links(folder: Path) -> None:
-    """Refuse a folder of trainings that is a link or holds one, through which they would write
-    elsewhere, or holds what is neither a file nor a folder, such as a pipe, which would block."""
-    for path in (folder, *folder.rglob("*")):
-        try:
-            mode = path.lstat().st_mode
-        except FileNotFoundError:  # none yet, or another program has just removed it
-            continue
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise FairseqDocError(
-                f"{folder}: expected no links, through which trainings would write elsewhere, and "
-                f"no pipes; got {_kind(mode)}, {path}: remove it, or give another folder"
-            )
 
 
 def check_output(path: _Path, overwrite: bool = False) -> None:

@@ -15,12 +15,11 @@ from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.evaluation.perplexity import as_written, perplexity_text
 from fairseq_doc.files import write_lines
 from fairseq_doc.json_text import as_json
-from fairseq_doc.options import REQUIRED, check_ranges, folder, option, positive
+from fairseq_doc.options import REQUIRED, folder, option, positive
 from fairseq_doc.preparation import raw_counts
 from fairseq_doc.preparation.stages import Say
 from fairseq_doc.tuning.comparison import SPLITS, compare, curves_of
 from fairseq_doc.tuning.systems import chosen_systems
-from fairseq_doc.tuning.training import MAX_SEEDS
 
 EXAMPLE = (
     "fairseq-doc compare --dir checkpoints/mine --systems softmax,mos,doc --seeds 3 --workers 2 -- "
@@ -45,7 +44,7 @@ class Options(ProgressOptions):
         "are not given depend on the length of the text",
         metavar="NAME,NAME",
     )
-    seeds: int = option("trainings per system", 3, metavar="N", least=1, below=MAX_SEEDS + 1)
+    seeds: int = option("trainings per system", 3, metavar="N", type=positive)
     workers: int = option("trainings run in parallel", 1, metavar="K", type=positive)
     reference: str | None = option(
         "raw test references, for the BLEU of a translation", metavar="RAW", reads=True
@@ -53,9 +52,6 @@ class Options(ProgressOptions):
     training: Sequence[str] | None = option(
         "the training shared by all systems: fairseq-train DATA ...", after_dashes=True
     )
-
-    def __post_init__(self) -> None:
-        check_ranges(Options, self)
 
 
 def run(settings: Options) -> dict[str, Any]:
