@@ -150,14 +150,15 @@ def _evaluation(
     source["reference"] = None if reference is None else checksums.sha256_of(reference)
     if kept := _kept_evaluation(path, source):
         return kept
+    found: dict[str, Any]
     if reference is None:
         ensemble = load_ensemble(str(checkpoint), data)
         found = {split: evaluate(ensemble, split, progress=progress).perplexity for split in SPLITS}
     else:
         best = best_value(folder / CHECKPOINTS, system.maximize)
         found = {"valid": best, **_bleu(system.args, folder, checkpoint, reference)}
-    found = dict.fromkeys(FACTS) | found | _facts(folder / LOG)
-    text = as_json({**found, "of": source})  # with null for infinity
+    facts = dict.fromkeys(FACTS) | _facts(folder / LOG)
+    text = as_json({**facts, **found, "of": source})  # with null for infinity
     write_lines(path, [text])
     checksums.write(folder, [path.name])
     return json.loads(text)

@@ -132,12 +132,13 @@ def chosen_systems(
             options[name] = known[name]
         remark(f"shared by all systems: {shlex.join(words)}")
     for text in others:
-        name, sign, own = text.partition("=")
-        if not sign or name in options:
+        found = re.fullmatch(r"([\w+-][\w.+-]*)=(.*)", text, re.DOTALL)
+        if found is None or found[1] in options:
             raise FairseqDocError(
-                f"expected a system with a new name, NAME='OPTIONS'; got {shown(text)}"
+                "expected a system with a new name of letters and digits, NAME='OPTIONS'; got "
+                f"{shown(text)}"
             )
-        options[name] = own
+        options[found[1]] = found[2]
     if len(options) < 2:
         got = ", ".join(options) or "none"
         raise FairseqDocError(
@@ -145,10 +146,6 @@ def chosen_systems(
         )
     systems = {}
     for name, text in options.items():
-        if not re.fullmatch(r"[\w+-][\w.+-]*", name):
-            raise FairseqDocError(
-                f"expected letters and digits as the name of a system; got {shown(name)}"
-            )
         try:
             line = [*words, *shlex.split(text)]
         except ValueError as error:

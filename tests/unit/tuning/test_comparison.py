@@ -9,7 +9,7 @@ from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
 
 from fairseq_doc.tuning import comparison
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.comparison import compare, curves_of, summary
+from fairseq_doc.tuning.comparison import compare, summary
 from fairseq_doc.tuning.systems import chosen_systems
 
 TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
@@ -127,16 +127,3 @@ def test_the_distance_in_deviations():
     one = summary([1.0], [5.0, 9.0])
     assert one["deviation"] is None and one["distance_in_deviations"] is None
     assert summary([2.0, 2.0], [2.0, 2.0])["distance_in_deviations"] is None
-
-
-def test_the_curves_of_a_system_are_its_seeds_logs(tmp_path):
-    for seed, perplexities in ((1, [90, 70, 60]), (2, [110, 90])):
-        folder = tmp_path / f"a-seed{seed}"
-        folder.mkdir()
-        lines = [
-            f"epoch {epoch:03d} | valid on 'valid' subset | loss 1 | ppl {perplexity} |"
-            for epoch, perplexity in enumerate(perplexities, start=1)
-        ]
-        (folder / "log.txt").write_text("\n".join(lines))
-    first, second = curves_of({"a": {"seeds": [1, 2]}}, tmp_path)["a"]
-    assert first.perplexities == {1: 90, 2: 70, 3: 60} and second.perplexities == {1: 110, 2: 90}

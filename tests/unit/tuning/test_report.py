@@ -164,17 +164,6 @@ def test_reruns_are_done_once_and_go_on(again, capsys):
     assert "starts at step 5" in log.read_text()
 
 
-def test_a_rerun_with_other_options_does_not_count_as_done(again):
-    again(1)
-    other = Command((*COMMAND.words, "--max-epoch", "9"), "loss", False)
-    message = refusal(again, 2, other)
-    assert "rerun-0000-seed1: expected a training with --max-epoch 9; got one with none" in message
-    assert not (again.folder / "rerun-0000-seed2").exists()
-    (again.folder / "rerun-0000-seed1").rename(again.folder / "rerun-0000-seed2")
-    assert "rerun-0000-seed2: expected" in refusal(again, 2, other)
-    assert not (again.folder / "rerun-0000-seed1/log.txt").exists()
-
-
 def test_a_rerun_that_fails(again):
     failing = Command((*COMMAND.words, "--act", "fail"), "loss", False)
     message = refusal(again, 2, failing)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.distributions import FloatDistribution, IntDistribution
 
-from fairseq_doc.tuning.settings import SAMPLERS, Options, option_words, ready_spaces, short
+from fairseq_doc.tuning.settings import SAMPLERS, Options, option_words, ready_spaces
 from fairseq_doc.tuning.space import (
     TrialSampler,
     as_json,
@@ -116,6 +116,10 @@ def test_ready_spaces_and_a_file_of_that_name(tmp_path, monkeypatch):
     assert read_space("melis") == {"lr": IntDistribution(1, 2)}
 
 
+def test_flags():
+    assert option_words({"amp": True, "no-x": False, "n": 3}) == ["--amp", "--n", "3"]
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_words_keep_every_digit_and_no_value_looks_like_an_option(value):
     words = option_words({"lr": value})
@@ -123,11 +127,6 @@ def test_words_keep_every_digit_and_no_value_looks_like_an_option(value):
         assert words == [f"--lr={value!r}"]
     else:
         assert words[0] == "--lr" and float(words[1]) == value
-
-
-def test_flags_and_short_settings():
-    assert option_words({"amp": True, "no-x": False, "n": 3}) == ["--amp", "--n", "3"]
-    assert short({"lr": 0.00123456, "n": 12345, "kind": "a"}) == "--lr 0.001235 --n 12345 --kind a"
 
 
 SPACE = parse_space(

@@ -85,9 +85,8 @@ def test_the_text_gives_models_and_epochs(text_of, tokens, size, epochs, nonmono
 @pytest.mark.parametrize(
     "system, words, problem",
     [
-        (f"a/b={SMALL_MODEL}", BASE, "name of a system; got 'a/b'"),
-        (f"..={SMALL_MODEL}", BASE, "got '..'"),
-        (f"={SMALL_MODEL}", BASE, "got ''"),
+        (f"a/b={SMALL_MODEL}", BASE, "letters and digits, NAME='OPTIONS'; got 'a/b="),
+        (f"={SMALL_MODEL}", BASE, "got '="),
         ("a=--arch 'x", BASE, "a: expected options of fairseq-train: No closing quotation"),
         ("a=--arch nothing", BASE, "invalid choice: 'nothing'"),
         (f"a={SMALL_MODEL} --seed 3", BASE, "--seed cannot be given"),
