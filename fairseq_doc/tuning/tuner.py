@@ -45,6 +45,10 @@ def tune(settings: Options) -> dict[str, Any]:
     storage = open_storage(settings.storage, create=True)
     enqueued = [_best_settings(storage, name, space) for name in settings.enqueue or ()]
     tuned = open_study(storage, settings.study, space, command)
+    if not tuned.study.get_trials() and any(settings.folder.glob("trial-*")):
+        raise FairseqDocError(
+            f"dir: {settings.folder} holds trials of another study; remove it, or give another --dir"
+        )
     _retry(tuned.study, settings.retry or ())
     for origin, tried in enqueued:
         tuned.study.enqueue_trial(dict(tried), {ORIGIN: origin}, skip_if_exists=True)

@@ -123,6 +123,12 @@ def test_the_best_of_other_studies_are_tried(folder):
     assert found[0].params == {**best["settings"], "clip-norm": 2}
 
 
+def test_a_new_study_in_the_folder_of_another_one(folder):
+    doc(*TUNE, "--trials", 1, *BASE)
+    other = ("tune", "space.yaml", "--study", "s", "--storage", "b.journal")
+    assert "holds trials of another study" in refused(*other, *BASE)
+
+
 def test_a_range_of_whole_numbers_for_a_rate(folder):
     """Is drawn as the option's numbers, not as whole ones."""
     (folder / "space.yaml").write_text("lr: {low: 5, high: 40, log: true}\n")
