@@ -140,6 +140,17 @@ def _opened(path: _Path) -> Iterator[tuple[IO[bytes], str]]:
 # ---- out ----
 
 
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder of trainings that is a link or holds one, through which they would write
+    elsewhere, or holds a pipe, which would block."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir())):
+            raise FairseqDocError(
+                f"{folder}: expected no links, through which trainings would write elsewhere, and "
+                f"no pipes; got {path}: remove it, or give another folder"
+            )
+
+
 def check_output(path: _Path, overwrite: bool = False) -> None:
     """Check, before any work, that ``path``, or the target of a symlink, can be written."""
     if os.path.isdir(path):

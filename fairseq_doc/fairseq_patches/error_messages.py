@@ -15,6 +15,7 @@ from types import TracebackType
 
 import yaml
 from fairseq import options, registry
+from fairseq.criterions import adaptive_loss
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from torch.distributed import DistNetworkError, DistStoreError
@@ -23,6 +24,9 @@ from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, inter
 from fairseq_doc.interruptions import how_it_ended, runs_a_command
 from fairseq_doc.options import with_flags
 
+_NO_ADAPTIVE_SOFTMAX = (
+    "models of this package have no adaptive softmax: give --criterion doc_cross_entropy"
+)
 # {beginning of a message of fairseq: text to add}
 _OF_FAIRSEQ = {
     "Must specify batch size": "; language models of this package need --batch-size",
@@ -30,6 +34,8 @@ _OF_FAIRSEQ = {
     "fairseq's",
     "Could not infer language pair": "; for a language model give --task bptt_language_modeling, "
     "or sample text from it by fairseq-doc generate",
+    "--replace-unk requires": "; leave it out: fairseq 0.12 does not store the alignment",
+    "AdaptiveLoss is not compatible": f"; {_NO_ADAPTIVE_SOFTMAX}",
     "Invalid loaded object type": "; expected a YAML mapping of names to values",
     "Model file not found": "",
     "Dataset not found": "",
@@ -82,6 +88,8 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
             return f"another worker ended or did not start in time; see its output ({got})"
     if _file_of(error, traceback) == options.__file__ and isinstance(error, RuntimeError):
         return "expected --arch, such as lstm_doc_lm or lstm_luong_doc; got none"
+    if _file_of(error, traceback) == adaptive_loss.__file__ and isinstance(error, AssertionError):
+        return f"--criterion adaptive_loss: {_NO_ADAPTIVE_SOFTMAX}"
     if _file_of(error, traceback) == registry.__file__ and isinstance(error, KeyError):
         return f"expected a name registered with fairseq; got {shown(str(error.args[0]))}"
     reads_yaml = Path(sys.argv[0]).stem in ("fairseq-hydra-train", "hydra_train")

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE
@@ -39,6 +40,17 @@ def add_from_text(add_from_file, dictionary, file):
     dictionary.unk_index = dictionary.index(dictionary.unk_word)
     if not lines or "" in dictionary:
         raise FairseqDocError(f"{path}: expected a word and its count on each line; got none")
+
+
+@replaces(utils, "load_align_dict")
+def refuse_replacing(load, replace_unk):
+    """Refuse --replace-unk: fairseq 0.12 stores no alignment and fails at the first unknown word."""
+    if replace_unk is not None:
+        raise FairseqDocError(
+            "--replace-unk needs the alignment of each hypothesis, which fairseq 0.12 does not "
+            "store: leave it out; with subwords (fairseq-doc prepare-mt --bpe) no word is unknown"
+        )
+    return load(replace_unk)
 
 
 @replaces(SubwordNMTBPE, "__init__")

@@ -5,14 +5,13 @@ import io
 import os
 import re
 import shlex
-import shutil
 import sys
-from argparse import Action, ArgumentParser, Namespace
-from collections.abc import Sequence
+from argparse import Action, Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import fairseq
 from fairseq import options
@@ -22,22 +21,11 @@ from fairseq_doc import registration  # noqa: F401  # the parser knows our optio
 from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
 from fairseq_doc.tuning.settings import Settings, grouped, option_words
 
-if TYPE_CHECKING:  # it needs Optuna
-    from fairseq_doc.tuning.space import Space
-
 PROGRAM = "fairseq-train"
-PACKAGE = Path(fairseq_doc.__file__).parent
-# Refused options: {name in fairseq's settings: why}
-_REFUSED = {
-    "save_dir": "every trial has its own",
-    "restore_file": "its best validation would count for every trial; to start from a model, use "
-    "--finetune-from-model",
-    "no_save": "a trial's value is read from its checkpoints",
-    "disable_validation": "a trial's value is its best validation",
-}
+# The tuner sets them, or reads a trial's value from checkpoints that would lack it.
+_REFUSED = ("save_dir", "restore_file", "no_save", "disable_validation")
 
-
-# A stored command may have flags, numbers and choices, except these two,
+# A stored command may hold flags, numbers and choices, except these two flags,
 _OTHER_PROGRAMS = ("azureml_logging", "use_plasma_view")
 # and these texts. Other texts can name a file to write or code to run.
 _TEXTS = """adafactor_eps adam_betas adamax_betas adaptive_softmax_cutoff batch_size_valid
@@ -62,92 +50,102 @@ class Command:
         return shlex.join([*self.words, *option_words(settings)])
 
 
-def options_of(words: Sequence[str]) -> tuple[dict[str, Action], Namespace]:
-    """({option: its action in fairseq's parser}, settings) of a command line."""
+def parsed(words: Sequence[str], added: Sequence[str] = ()) -> tuple[dict[str, Action], Namespace]:
+    """({option: its action in fairseq's parser}, settings) of a command line with ``added`` ones.
+    Options that are added while parsing are included."""
     if not words or os.path.basename(words[0]) != PROGRAM:
-        got = shown(words[0]) if words else "none"
         raise FairseqDocError(
             f"expected the training to tune, -- {PROGRAM} DATA ..., after the other arguments; got "
-            f"{got}"
+            f"{shown(words[0]) if words else 'none'}"
         )
-    return parsed(words[1:], "the command after --")
+    line, printed = [*words[1:], *added], io.StringIO()
+    argv, sys.argv = sys.argv, [PROGRAM, *line]  # fairseq looks for --user-dir here
+    try:
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+            parser = options.get_training_parser()
+            args = options.parse_args_and_arch(parser, input_args=line)
+        return dict(parser._option_string_actions), args
+    except (Exception, SystemExit) as error:  # in fairseq's parser, or in a --user-dir
+        if usage_error := first_usage_error(error):
+            raise usage_error from None
+        reason = printed.getvalue().partition("error: ")[2].strip() or repr(error)
+        if reason == "RuntimeError()":  # fairseq raises it without a model
+            reason = "--arch, the model, is missing"
+        what = f"the command with {shlex.join(added)}" if added else "the command after --"
+        raise FairseqDocError(f"{what} is not accepted by {PROGRAM}: {reason[:500]}") from None
+    finally:
+        sys.argv = argv
 
 
 def kinds_of_numbers(words: Sequence[str]) -> dict[str, type]:
     """{option without its dashes: int or float} of those that are numbers, or lists of numbers."""
     kinds = {}
-    for name, action in options_of(words)[0].items():
+    for name, action in parsed(words)[0].items():
         with contextlib.suppress(Exception):  # the option does not take a number
             value = action.type("1") if callable(action.type) else ""
             kinds[name.lstrip("-")] = type(value[0] if isinstance(value, list) else value)
     return {name: kind for name, kind in kinds.items() if kind in (int, float)}
 
 
-def read_command(words: Sequence[str], space: "Space") -> Command:
+def read_command(words: Sequence[str], space: Mapping[str, Any]) -> Command:
     """Check a command line with fairseq's parser, also at both ends of every range. An option must
     not be both here and in the space, and must not be one that the tuner sets."""
-    known, args = options_of(words)
-    names = [word.partition("=")[0] for word in words]
-    given = {known[name].dest for name in names if name in known}
-    for name, reason in _REFUSED.items():
-        if name in given:
-            option = f"--{name.replace('_', '-')}"
-            raise FairseqDocError(f"{option} cannot be given, since {reason}; leave it out")
-    tried: dict[str, tuple] = {}
-    for option, values in space.items():
-        if f"--{option}" not in known:
+    known, args = parsed(words)
+    given = {known[name].dest for name in map(_name, words) if name in known}
+    tuned = {known[f"--{option}"].dest for option in space if f"--{option}" in known}
+    for name in _REFUSED:
+        if name in given | tuned:
             raise FairseqDocError(
-                f"the space has --{option}, which is not an option of {PROGRAM} with these settings"
+                f"--{name.replace('_', '-')} cannot be given, since every training has its own "
+                "checkpoints and is rated by its best validation; --finetune-from-model is allowed"
             )
-        name = known[f"--{option}"].dest
-        if name in given:
-            raise FairseqDocError(
-                f"--{option} is both in the space and in the command after --; leave one out"
-            )
-        if name in (*_REFUSED, "user_dir"):
-            raise FairseqDocError(f"the space has --{option}, which must be equal in all trials")
-        choices = getattr(values, "choices", None)
-        tried[option] = choices or (getattr(values, "low"), getattr(values, "high"))  # noqa: B009
-    for turn in range(max(map(len, tried.values()), default=0)):
-        added = option_words({option: ends[turn % len(ends)] for option, ends in tried.items()})
-        parsed([*words[1:], *added], f"the command with {shlex.join(added)}")
+    for name in given & tuned:
+        option = f"--{name.replace('_', '-')}"
+        raise FairseqDocError(
+            f"{option} is both in the space and in the command after --; leave one out"
+        )
+    ends = {
+        option: getattr(values, "choices", ()) or (values.low, values.high)
+        for option, values in space.items()
+    }
+    for turn in range(max(map(len, ends.values()), default=0)):
+        tried = {option: values[turn % len(values)] for option, values in ends.items()}
+        parsed(words, option_words(tried))
     metric, maximize = args.best_checkpoint_metric, bool(args.maximize_best_checkpoint_metric)
     return Command(tuple(words), metric, maximize, args)
 
 
 def with_options(command: Command, settings: Settings, words: Sequence[str]) -> Command:
-    """A trial's training with further options, which replace its own. Since the study may be a
-    stranger's, an option that could write or run something elsewhere must be repeated in ``words``
-    as a sign of trust."""
+    """A trial's training with further options, which replace those of the study's command. Since the
+    study may be a stranger's, an option that could write or run something elsewhere must be repeated
+    in ``words`` as a sign of trust."""
     if words and not words[0].startswith("-"):
         raise FairseqDocError(
             f"expected options for the study's training after --; got {shown(words[0])}"
         )
     refuse_seed(words)
-    program, *options = grouped(command.words)
-    tried = grouped(option_words(settings))[1:]
-    trusted = {_name(group) for group in grouped(words)[1:]}
-    for name in trusted.intersection(map(_name, tried)):
+    tried = option_words(settings)
+    given = {_name(word) for word in words if word.startswith("-")}
+    for name in given.intersection(map(_name, tried)):
         raise FairseqDocError(f"{name} cannot be given, since the trial sets it; leave it out")
-    stored = [group for group in [*options, *tried] if _name(group) not in trusted]
-    for group in stored:
-        values = [group[0].partition("=")[2], *group[1:]]
-        if _name(group) == "--user-dir":
-            harmless = _is_this_package("".join(values))
-        else:
-            harmless = all(map(_VALUE.fullmatch, values))
-        if not harmless:
-            raise _untrusted(group)
-    result = read_command([*program, *chain.from_iterable(stored), *words], {})
-    known = options_of(result.words)[0]
-    for group in stored:
-        if _name(group) != "--user-dir" and not _is_harmless(known.get(_name(group))):
-            raise _untrusted(group)
+    stored = [option for option in grouped(command.words) if _name(option[0]) not in given]
+    untrusted = [*stored[1:], *grouped(tried)[1:]]
+    _refuse([option for option in untrusted if not _has_harmless_values(option)])
+    result = read_command([*chain.from_iterable(stored), *tried, *words], {})
+    known = parsed(result.words)[0]
+    _refuse([option for option in untrusted if not _is_harmless(known.get(_name(option[0])))])
     return result
 
 
-def _name(group: Sequence[str]) -> str:
-    return group[0].partition("=")[0]
+def _has_harmless_values(option: Sequence[str]) -> bool:
+    """Whether fairseq's parser may read an option: it imports --user-dir."""
+    values = [option[0].partition("=")[2], *option[1:]]
+    if _name(option[0]) != "--user-dir":
+        return all(map(_VALUE.fullmatch, values))
+    folder, home = "".join(values), Path(fairseq.__file__).parent
+    places = (Path(folder), home / folder, home.parent / folder)  # the first one counts
+    found = next((place for place in places if place.exists()), None)
+    return found is not None and found.samefile(Path(fairseq_doc.__file__).parent)
 
 
 def _is_harmless(action: Action | None) -> bool:
@@ -155,70 +153,27 @@ def _is_harmless(action: Action | None) -> bool:
     if action is None or action.dest in _OTHER_PROGRAMS:
         return False
     of_kind = action.nargs == 0 or action.choices or action.type in (int, float)
-    return bool(of_kind) or action.dest in _TEXTS
+    return bool(of_kind or action.dest in (*_TEXTS, "user_dir"))
 
 
-def _untrusted(option: Sequence[str]) -> FairseqDocError:
-    return FairseqDocError(
-        f"the study's command has {shown(shlex.join(option), 500)}, which could write or run "
-        "something outside the training's folder; if you trust it, repeat it after --"
-    )
+def _refuse(options: Sequence[Sequence[str]]) -> None:
+    if options:
+        raise FairseqDocError(
+            f"the study's command has {shown(shlex.join(options[0]), 500)}, which could write or run "
+            "something outside the training's folder; if you trust it, repeat it after --"
+        )
 
 
 def refuse_seed(words: Sequence[str]) -> None:
-    """Refuse --seed where each training gets its own."""
-    if any(word.partition("=")[0] == "--seed" for word in words):
+    """Refuse --seed, which differs between the trainings of one command."""
+    if "--seed" in map(_name, words):
         raise FairseqDocError("--seed cannot be given, since every training gets its own seed")
 
 
-def value_of(option: str, words: Sequence[str]) -> str | None:
-    """The value of an option in a command line, as fairseq's parser reads it; None if absent."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(option, dest="value")
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            return parser.parse_known_args(list(words))[0].value
-    except SystemExit:
-        raise FairseqDocError(f"{option}: expected a value; got none") from None
-
-
-def _is_this_package(folder: str) -> bool:
-    """Whether a --user-dir, wherever fairseq finds it first, is this package."""
-    home = os.path.dirname(fairseq.__file__)
-    places = (folder, os.path.join(home, folder), os.path.join(home, "..", folder))
-    found = next((place for place in places if os.path.exists(place)), None)
-    return found is not None and os.path.samefile(found, PACKAGE)
+def _name(word: str) -> str:
+    return word.partition("=")[0]
 
 
 def program_for(words: Sequence[str]) -> list[str]:
-    """The file named in the command, the script next to this Python or on the path, or the module."""
-    if os.sep in words[0]:
-        return [words[0]]
-    own = Path(sys.executable).parent / PROGRAM
-    found = str(own) if own.exists() else shutil.which(PROGRAM)
-    return [found] if found else [sys.executable, "-m", "fairseq_cli.train"]
-
-
-def parsed(words: Sequence[str], what: str) -> tuple[dict[str, Action], Namespace]:
-    """({option: its action in the parser}, settings), including options added while parsing."""
-    printed = io.StringIO()
-    argv, sys.argv = sys.argv, [PROGRAM, *words]  # fairseq looks for --user-dir here
-    try:
-        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
-            parser = options.get_training_parser()
-            args = options.parse_args_and_arch(parser, input_args=list(words))
-        return dict(parser._option_string_actions), args
-    except SystemExit:
-        lines = [line for line in printed.getvalue().splitlines() if line.strip()]
-        reason = lines[-1].partition("error: ")[2] if lines else ""
-    except Exception as error:  # in fairseq's parser, or in a --user-dir
-        usage_error = first_usage_error(error)
-        if usage_error is not None:
-            raise usage_error from None
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        if reason == "RuntimeError:":  # fairseq raises it without a model
-            reason = "--arch, the model, is missing"
-    finally:
-        sys.argv = argv
-    reason = reason or "only prints help or a version"
-    raise FairseqDocError(f"{what} is not accepted by {PROGRAM}: {reason[:500]}")
+    """The program named by its path in the command, or this Python's fairseq-train."""
+    return [words[0]] if os.sep in words[0] else [sys.executable, "-m", "fairseq_cli.train"]

@@ -5,6 +5,7 @@ DIR/NAME-seedN/                   a training, see training.py
 DIR/NAME-seedN/evaluation.json    results of its best checkpoint; its checksum is in SHA256SUMS
 """
 
+import contextlib
 import json
 import math
 import re
@@ -20,15 +21,15 @@ from fairseq.utils import split_paths
 
 from fairseq_doc import checksums
 from fairseq_doc.analysis.learning_curves import MAX_LINE, LearningCurve, read_log
-from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.evaluation.ensemble import TASK, load_ensemble
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.progress import Progress
 from fairseq_doc.evaluation.translation import TRANSLATION
 from fairseq_doc.files import (
     check_input,
-    lock,
     read_text,
+    refuse_links,
     text_lines,
     whole_file,
     write_lines,
@@ -68,25 +69,23 @@ def compare(
 
     Raises:
         FairseqDocError: a training failed, all diverged, a folder holds a training with other
-            options or on other data, or another process works in the folder.
+            options or on other data, or another process trains there.
     """
     for system in systems.values():
         _check(system.args, reference)
-    stamp = {"reference": None if reference is None else checksums.sha256_of(reference)}
+    refuse_links(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    busy = f"another process compares systems in {folder}: wait until it ends"
-    with lock(folder / "compare.lock", busy):
-        _check_data(next(iter(systems.values())).args.data, folder)
-        values = train_seeds(systems, seeds, workers, folder, remark)
-        rows: dict[str, dict[str, Any]] = {}
-        for name, system in systems.items():
-            found = {}
-            for seed, value in values[name].items():
-                if math.isfinite(value):
-                    own = folder_of(folder, name, seed)
-                    found[seed] = _evaluation(system, own, reference, stamp, progress)
-            if row := _row(name, found, remark):
-                rows[name] = {"command": system.line({}), **row}
+    _check_data(next(iter(systems.values())).args.data, folder)
+    values = train_seeds(systems, seeds, workers, folder, remark)
+    rows: dict[str, dict[str, Any]] = {}
+    for name, system in systems.items():
+        found = {
+            seed: _evaluation(system, folder_of(folder, name, seed), reference, progress)
+            for seed, value in values[name].items()
+            if math.isfinite(value)
+        }
+        if row := _row(name, found, remark):
+            rows[name] = {"command": system.line({}), **row}
     if not rows:
         raise FairseqDocError("all trainings diverged, so there is nothing to compare")
     baseline = next(iter(rows.values()))
@@ -103,11 +102,10 @@ def _row(
     seed has finite values."""
     kept = {}
     for seed, own in found.items():
-        worst = next((split for split in SPLITS if not math.isfinite(own[split])), None)
-        if worst is None:
-            kept[seed] = own
+        if None in (own["valid"], own["test"]):
+            remark(f"{name}, seed {seed}: counts as diverged, since its score is infinite")
         else:
-            remark(f"{name}, seed {seed}: {own[worst]} on {worst} counts as diverged")
+            kept[seed] = own
     if not kept:
         remark(f"{name} is left out: all its trainings diverged")
         return None
@@ -120,16 +118,13 @@ def _row(
 def _check(args: Namespace, reference: str | None) -> None:
     """Raise ``FairseqDocError`` if the evaluation after the training would fail."""
     if args.task not in SYSTEMS:
-        raise FairseqDocError(
-            f"--task: expected one of {', '.join(SYSTEMS)}; got {shown(str(args.task))}"
-        )
+        raise FairseqDocError(f"--task: expected one of {', '.join(SYSTEMS)}; got {args.task}")
     if (args.task == TRANSLATION) != (reference is not None):
         raise FairseqDocError("--reference is needed for a translation, and only then")
-    if args.task == TASK:
-        names = [f"{split}.idx" for split in SPLITS]
-    elif args.source_lang is None or args.target_lang is None:
-        raise FairseqDocError("expected --source-lang and --target-lang for a translation")
-    else:
+    names = [f"{split}.idx" for split in SPLITS]
+    if args.task == TRANSLATION:
+        if args.source_lang is None or args.target_lang is None:
+            raise FairseqDocError("expected --source-lang and --target-lang for a translation")
         names = [f"dict.{args.target_lang}.txt"]
     for name in names:
         check_input(Path(split_paths(args.data)[0]) / name)
@@ -152,45 +147,37 @@ def _check_data(data: str, folder: Path) -> None:
 
 
 def _evaluation(
-    system: Command,
-    folder: Path,
-    reference: str | None,
-    stamp: dict[str, Any],
-    progress: Progress,
+    system: Command, folder: Path, reference: str | None, progress: Progress
 ) -> dict[str, Any]:
     """``valid`` and ``test`` of a finished training (perplexities, or the best validation and
-    BLEU), and ``FACTS``. They are kept in the folder, with what they were computed from: the
-    checkpoint's digest and ``stamp``."""
+    BLEU; None if infinite), and ``FACTS``. They are kept in the folder, with what they were
+    computed from: the digests of checkpoint and reference."""
     checkpoint = folder / CHECKPOINTS / "checkpoint_best.pt"
-    data = system.args.data
-    stamp = {"checkpoint": checksums.sha256_of(checkpoint), "data": data, **stamp}
-    kept = folder / "evaluation.json"
-    found = _kept_evaluation(kept, stamp)
-    if found is not None:
-        return found
+    data, path = system.args.data, folder / "evaluation.json"
+    source = {"checkpoint": checksums.sha256_of(checkpoint), "data": data}
+    source["reference"] = None if reference is None else checksums.sha256_of(reference)
+    if kept := _kept_evaluation(path, source):
+        return kept
+    found: dict[str, Any]
     if reference is None:
         ensemble = load_ensemble(str(checkpoint), data)
         found = {split: evaluate(ensemble, split, progress=progress).perplexity for split in SPLITS}
     else:
         best = best_value(folder / CHECKPOINTS, system.maximize)
         found = {"valid": best, **_bleu(system.args, folder, checkpoint, reference)}
-    found = dict.fromkeys(FACTS) | found | _facts(folder / LOG)
-    write_lines(kept, [as_json({**found, "of": stamp})])
-    checksums.write(folder, [kept.name])
-    return found
+    facts = dict.fromkeys(FACTS) | _facts(folder / LOG)
+    text = as_json({**facts, **found, "of": source})  # with null for infinity
+    write_lines(path, [text])
+    checksums.write(folder, [path.name])
+    return json.loads(text)
 
 
-def _kept_evaluation(path: Path, stamp: dict[str, Any]) -> dict[str, Any] | None:
+def _kept_evaluation(path: Path, source: dict[str, Any]) -> dict[str, Any] | None:
     """A stored evaluation, if it is undamaged and was computed from the same files."""
-    try:
+    with contextlib.suppress(FairseqDocError, ValueError, LookupError, TypeError):
         checksums.check(path)
-        found = json.loads(read_text(path))
-        if found["of"] == stamp:
-            scores = {split: found[split] for split in SPLITS}
-            scores = {k: math.inf if x is None else float(x) for k, x in scores.items()}
-            return scores | {fact: found.get(fact) for fact in FACTS}
-    except (FairseqDocError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
-        pass  # missing or damaged
+        kept = json.loads(read_text(path))
+        return kept if kept["of"] == source else None
     return None
 
 
@@ -236,25 +223,14 @@ def summary(values: Sequence[float], baseline: Sequence[float]) -> dict[str, flo
     ``distance_in_deviations``, the distance divided by the root of the mean of both variances. None
     where more seeds are needed."""
     distance = statistics.mean(values) - statistics.mean(baseline)
-    own, other = _deviation(values), _deviation(baseline)
-    spread = 0.0
-    if own is not None and other is not None:
-        spread = math.hypot(own, other) / math.sqrt(2)
+    deviations = [statistics.stdev(own) for own in (values, baseline) if len(own) > 1]
+    both = math.hypot(*deviations) / math.sqrt(2) if len(deviations) == 2 else 0.0
     return {
         "mean": statistics.mean(values),
-        "deviation": own,
+        "deviation": deviations[0] if len(values) > 1 else None,
         "distance": distance,
-        "distance_in_deviations": distance / spread if spread else None,
+        "distance_in_deviations": distance / both if both else None,
     }
-
-
-def _deviation(values: Sequence[float]) -> float | None:
-    """The standard deviation, computed without the variance, which overflows for a perplexity of
-    1e200."""
-    if len(values) < 2:
-        return None
-    mean = statistics.mean(values)
-    return math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)
 
 
 def curves_of(rows: dict[str, dict[str, Any]], folder: Path) -> dict[str, list[LearningCurve]]:

@@ -1,27 +1,21 @@
 """Limits of a training: the options that may grow when it is resumed."""
 
 import math
-from argparse import ArgumentError, ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from fairseq_doc.tuning.settings import differences
 
 LIMITS = ("--max-epoch", "--max-update", "--stop-time-hours")  # 0, the default, means no limit
-_BY_UPDATES = (
-    "cosine",
-    "polynomial_decay",
-    "tri_stage",
-)  # learning rates that need the last update
+# Learning rates that need the last update
+_BY_UPDATES = ("cosine", "polynomial_decay", "tri_stage")
 
 
 def why_not_longer(args: Namespace, ours: Sequence[str], theirs: Sequence[str]) -> str | None:
     """Why a training with the command line ``theirs`` cannot be resumed with the command line
     ``ours``, whose settings are ``args``. None if it only raises the limits; ``""`` if it also
     changes what is trained."""
-    try:
-        (our_rest, our_limits), (their_rest, their_limits) = _split(ours), _split(theirs)
-    except (ArgumentError, SystemExit):  # a limit is not a number
-        return ""
+    (our_rest, our_limits), (their_rest, their_limits) = _split(ours), _split(theirs)
     if differences(our_rest, their_rest):
         return ""
     changed = [pair for pair in zip(our_limits, their_limits, strict=True) if pair[0] != pair[1]]
@@ -37,7 +31,7 @@ def why_not_longer(args: Namespace, ours: Sequence[str], theirs: Sequence[str]) 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[float]]:
     """(the command line without limits, the limits, which are infinite by default)."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
     for name in LIMITS:
         parser.add_argument(name, type=float, default=math.inf)
     found, rest = parser.parse_known_args(list(words))

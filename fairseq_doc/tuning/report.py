@@ -15,11 +15,11 @@ from optuna.visualization import matplotlib as plots
 
 from fairseq_doc.analysis.plotting import save_figure
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import check_output, whole_file, write_lines
+from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.space import as_json
 from fairseq_doc.tuning.storage import (
-    Stamp,
+    Tuned,
     as_row,
     best_of,
     finite,
@@ -32,33 +32,26 @@ from fairseq_doc.tuning.storage import (
 PLOTS = ("history.png", "slice.png", "importances.png", "parallel.png")
 FILES = ("best.sh", "trials.tsv", "report.json", *PLOTS)
 LEAST_FOR_IMPORTANCES = 5  # complete trials with finite values
+EVALUATOR = PedAnovaImportanceEvaluator()
 
 
 def report(settings: Options) -> dict[str, Any]:
     """Write a study's report into the folder ``settings.report``. Returns the result of
     ``--report``."""
-    study, stamp = load_study(open_storage(settings.storage, create=False), settings.study)
+    tuned = load_study(open_storage(settings.storage, create=False), settings.study)
     folder = Path(settings.report or ".")
-    check_report(folder, settings.overwrite)
-    written = write_report(study, stamp, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        check_output(folder / name, settings.overwrite)
+    written = write_report(tuned, folder)
     kept = {key: written[key] for key in ("study", "metric", "best", "best_of_half")}
     files = [str(folder / name) for name in FILES if (folder / name).exists()]
     return {**kept, "files": files}
 
 
-def check_report(folder: Path, overwrite: bool) -> None:
-    """Raise ``FairseqDocError`` if the files cannot be written; called before any work."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FairseqDocError(f"cannot make the folder {folder}: {error.strerror}") from None
-    for name in FILES:
-        check_output(folder / name, overwrite)
-
-
-def write_report(study: Study, stamp: Stamp, folder: Path) -> dict[str, Any]:
+def write_report(tuned: Tuned, folder: Path) -> dict[str, Any]:
     """Write the files of a report. Returns the contents of ``report.json``."""
-    command, maximize = stamp.command, stamp.command.maximize
+    study, command, maximize = tuned.study, tuned.command, tuned.command.maximize
     trials = [t for t in study.get_trials() if state_of(t) not in ("waiting", "interrupted")]
     best = best_of(trials, maximize)
     if best is None:
@@ -67,33 +60,29 @@ def write_report(study: Study, stamp: Stamp, folder: Path) -> dict[str, Any]:
             "diverging; run more trials first"
         )
     line = command.line(best.params)
-    importances = importances_of(study)
     result: dict[str, Any] = {
         "study": study.study_name,
         "metric": command.metric,
         "maximize": maximize,
-        "space": as_json(stamp.space),
+        "space": as_json(tuned.space),
         "command": shlex.join(command.words),
         "best": {**as_row(best), "command": line},
         "best_of_half": best_of_half(trials, maximize),
-        "importances": importances,
+        "importances": importances_of(study),
         "trials": [as_row(trial) for trial in trials],
     }
-    value = shown(f"{command.metric} {best.value:.6g}")
     script = [
         "#!/usr/bin/env bash",
         f"# Trial {best.number}, the best of {len(trials)} trials of the study "
-        f"{shown(study.study_name)}: {value}.",
+        f"{shown(study.study_name)}: {shown(f'{command.metric} {best.value:.6g}')}.",
         "# Further arguments are passed to fairseq-train and override these options.",
         f'{line} "$@"',
     ]
     write_lines(folder / "best.sh", script)
     (folder / "best.sh").chmod(0o755)
-    write_lines(folder / "trials.tsv", _table(trials, list(stamp.space)))
-    with whole_file(folder / "report.json") as file:
-        json.dump(result, file, indent=1, ensure_ascii=False)
-        file.write("\n")
-    plot_study(study, bool(importances), command.metric, folder)
+    write_lines(folder / "trials.tsv", _table(trials, list(tuned.space)))
+    write_lines(folder / "report.json", [json.dumps(result, indent=1, ensure_ascii=False)])
+    plot_study(study, result["importances"], command.metric, folder)
     return result
 
 
@@ -128,7 +117,7 @@ def importances_of(study: Study) -> dict[str, float]:
     if len(finite(study.get_trials())) < LEAST_FOR_IMPORTANCES:
         return {}
     try:
-        shares = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+        shares = get_param_importances(study, evaluator=EVALUATOR)
     except (ValueError, RuntimeError):  # all values are the same
         return {}
     return {name: float(share) for name, share in shares.items() if math.isfinite(share)}
@@ -143,20 +132,19 @@ def _table(trials: Sequence[FrozenTrial], options: Sequence[str]) -> list[str]:
     return lines
 
 
-def plot_study(study: Study, weighed: bool, metric: str, folder: Path) -> None:
-    """Plot history, slices, importances (if ``weighed``) and parallel coordinates into a folder.
-    Optuna leaves out diverged trials."""
+def plot_study(study: Study, importances: dict[str, float], metric: str, folder: Path) -> None:
+    """Optuna's plots, which leave out diverged trials; that of the importances if there are any."""
     name = f"validation {metric}"
-    drawn: tuple[Callable[[], Any], ...] = (
-        lambda: plots.plot_optimization_history(study, target_name=name),
-        lambda: plots.plot_slice(study, target_name=name),
-        lambda: plots.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator()),
-        lambda: plots.plot_parallel_coordinate(study, target_name=name),
-    )
+    drawn: dict[str, Callable[[], Any]] = {
+        "history.png": lambda: plots.plot_optimization_history(study, target_name=name),
+        "slice.png": lambda: plots.plot_slice(study, target_name=name),
+        "importances.png": lambda: plots.plot_param_importances(study, evaluator=EVALUATOR),
+        "parallel.png": lambda: plots.plot_parallel_coordinate(study, target_name=name),
+    }
+    if not importances:
+        del drawn["importances.png"]
     matplotlib.use("agg")
-    for file, draw in zip(PLOTS, drawn, strict=True):
-        if file == "importances.png" and not weighed:
-            continue
+    for file, draw in drawn.items():
         with matplotlib.rc_context({"savefig.bbox": "tight"}):  # Optuna changes the style globally
             axes = draw()
             figure = getattr(axes, "flat", [axes])[0].figure  # one panel or several

@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import lock
 from fairseq_doc.tuning.command import with_options
 from fairseq_doc.tuning.settings import Options
-from fairseq_doc.tuning.storage import best_of, claim_folder, load_study, open_storage
+from fairseq_doc.tuning.storage import best_of, load_study, open_storage
 from fairseq_doc.tuning.training import folder_of, train_seeds
 
 
 def rerun(settings: Options) -> dict[str, Any]:
     """Train with a trial's settings and the seeds 1 to ``seeds``. Returns the result of
     ``--rerun``."""
-    study, stamp = load_study(open_storage(settings.storage, create=False), settings.study)
-    trials = [trial for trial in study.get_trials() if trial.params.keys() == stamp.space.keys()]
-    trial = best_of(trials, stamp.command.maximize)
+    tuned = load_study(open_storage(settings.storage, create=False), settings.study)
+    trials = [t for t in tuned.study.get_trials() if t.params.keys() == tuned.space.keys()]
+    trial = best_of(trials, tuned.command.maximize)
     if settings.rerun != "best":
         trial = next((trial for trial in trials if str(trial.number) == settings.rerun), None)
     if trial is None:
@@ -27,16 +26,11 @@ def rerun(settings: Options) -> dict[str, Any]:
             f"--rerun: expected best (if a trial is complete) or one of the trials {numbers}; got "
             f"{shown(str(settings.rerun))}"
         )
-    command = with_options(stamp.command, trial.params, settings.training or ())
+    command = with_options(tuned.command, trial.params, settings.training or ())
     folder, name = settings.folder, f"rerun-{trial.number:04d}"
-    claim_folder(folder, stamp)
-
-    busy = f"another process trains trial {trial.number} again: wait until it ends"
-    with lock(folder / f"{name}.lock", busy):
-        trained = train_seeds(
-            {name: command}, settings.seeds, settings.workers, folder, settings.say, bounded=True
-        )
-    values = trained[name]
+    values = train_seeds(
+        {name: command}, settings.seeds, settings.workers, folder, settings.say, bounded=True
+    )[name]
     return {
         "study": settings.study,
         "metric": command.metric,
@@ -46,18 +40,16 @@ def rerun(settings: Options) -> dict[str, Any]:
             {"seed": seed, "value": value, "folder": str(folder_of(folder, name, seed))}
             for seed, value in values.items()
         ],
-        "diverged": sum(math.isinf(value) for value in values.values()),
-        **spread(list(values.values())),
+        "diverged": sum(map(math.isinf, values.values())),
+        **spread([value for value in values.values() if math.isfinite(value)]),
     }
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean, standard deviation (n - 1), minimum and maximum of the finite values; None for too few
-    values."""
-    finite = [value for value in values if math.isfinite(value)]
+    """Mean, standard deviation (n - 1), minimum and maximum; None for too few values."""
     return {
-        "mean": statistics.mean(finite) if finite else None,
-        "deviation": statistics.stdev(finite) if len(finite) > 1 else None,
-        "low": min(finite, default=None),
-        "high": max(finite, default=None),
+        "mean": statistics.mean(values) if values else None,
+        "deviation": statistics.stdev(values) if len(values) > 1 else None,
+        "low": min(values, default=None),
+        "high": max(values, default=None),
     }

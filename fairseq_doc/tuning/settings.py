@@ -1,7 +1,6 @@
 """Options of ``tune``, and settings as a command line. Imports neither Optuna nor fairseq."""
 
 import math
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from tqdm import tqdm
-
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.options import REQUIRED, option
 
 READY = Path(__file__).parent / "spaces"
 LEARNING = ("gp", "tpe")  # samplers that learn from earlier trials
-MAX_NAME = 200  # bytes of a study's name, since its folder has the same name
 SAMPLERS = (*LEARNING, "qmc", "random")
 OF_TUNING = ("trials", "sampler", "startup-trials", "enqueue", "retry", "seed", "keep")
 Value: TypeAlias = bool | int | float | str
@@ -33,8 +29,7 @@ class Options:
     """Options of ``fairseq-doc tune``."""
 
     space: str | None = option(
-        "YAML file of options and their ranges, or one of the ready spaces: "
-        + ", ".join(ready_spaces()),
+        f"YAML file of options and their ranges, or a ready space: {', '.join(ready_spaces())}",
         positional=True,
         nargs="?",
     )
@@ -44,14 +39,10 @@ class Options:
         REQUIRED,
         metavar="URL",
     )
-    trials: int = option(
-        "completed trials in total, across all processes", 60, metavar="N", least=1
-    )
+    trials: int = option("completed trials of all processes", 60, metavar="N", least=1)
     workers: int = option("trainings run in parallel", 1, metavar="K", least=1)
     sampler: str = option(
-        "Gaussian process, tree of Parzen estimators, Sobol points, or random",
-        SAMPLERS[0],
-        choices=SAMPLERS,
+        "Gaussian process, Parzen estimators, Sobol points, or random", "gp", choices=SAMPLERS
     )
     startup_trials: int = option(
         "random trials before gp or tpe starts to learn", 10, metavar="N", least=1
@@ -64,8 +55,7 @@ class Options:
         metavar="STUDY",
     )
     retry: Sequence[int] | None = option(
-        "run this trial again because its process was killed; may be repeated. Only a journal "
-        "needs this: a database detects killed trials after some minutes",
+        "run this killed trial again (a database notices by itself after minutes); may be repeated",
         action="append",
         type=int,
         metavar="TRIAL",
@@ -79,8 +69,7 @@ class Options:
         without=("space", "training", "workers", "rerun", *OF_TUNING),
     )
     rerun: str | None = option(
-        "train this trial (a number or best) again with seeds 1 to --seeds; options after -- are "
-        "added to the study's command or replace its options",
+        "train this trial (a number or best) with seeds 1 to --seeds and further options after --",
         metavar="TRIAL",
         without=("space", *OF_TUNING),
     )
@@ -89,18 +78,14 @@ class Options:
     no_progress_bar: bool = option("do not show progress", False)
     json: bool = option("print one JSON object", False)
     training: Sequence[str] | None = option(
-        "the training to tune, without the options of the space; with --rerun, further options for "
-        "the study's training",
+        "the training to tune, without the options of the space; with --rerun, further options",
         after_dashes=True,
     )
 
     def __post_init__(self) -> None:
-        name = self.study
-        wrong = os.sep in name or name in (".", "..") or not name.isprintable() or not name.strip()
-        if wrong or len(os.fsencode(name)) > MAX_NAME:
+        if Path(self.study).name != self.study or not self.study.isprintable():
             raise FairseqDocError(
-                f"--study: expected a name of at most {MAX_NAME} bytes without / or control "
-                f"characters; got {shown(name)}"
+                f"--study: expected a name without / or control characters; got {shown(self.study)}"
             )
         if self.report is None and self.rerun is None and self.space is None:
             spaces = ", ".join(ready_spaces())
@@ -110,14 +95,10 @@ class Options:
                 f"--startup-trials needs --sampler {' or '.join(LEARNING)}; got {self.sampler}"
             )
 
-    @property
-    def quiet(self) -> bool:
-        return self.no_progress_bar or self.json
-
     def say(self, text: str) -> None:
-        """Print a line of progress, above the progress bar if one is shown."""
-        if not self.quiet:
-            tqdm.write(text, file=sys.stderr)
+        """Print a line of progress."""
+        if not (self.no_progress_bar or self.json):
+            print(text, file=sys.stderr, flush=True)
 
     @property
     def folder(self) -> Path:
@@ -128,22 +109,18 @@ def option_words(settings: Settings) -> list[str]:
     """``{"lr": 0.1, "amp": True}`` -> ``["--lr", "0.1", "--amp"]``, with all digits."""
     words = []
     for name, value in settings.items():
-        text = repr(value) if isinstance(value, float) else str(value)
         if isinstance(value, bool):
             words += [f"--{name}"] if value else []
-        elif text.startswith("-"):  # argparse would read -1e-05 as an option
-            words.append(f"--{name}={text}")
+        elif str(value).startswith("-"):  # argparse would read -1e-05 as an option
+            words.append(f"--{name}={value}")
         else:
-            words += [f"--{name}", text]
+            words += [f"--{name}", str(value)]
     return words
 
 
 def short(settings: Settings) -> str:
     """Settings for a reader: numbers with four digits."""
-    rounded = {
-        option: float(f"{value:.4g}") if isinstance(value, float) else value
-        for option, value in settings.items()
-    }
+    rounded = {o: f"{v:.4g}" if isinstance(v, float) else v for o, v in settings.items()}
     return " ".join(option_words(rounded))
 
 

@@ -13,6 +13,7 @@ A range consists of integers if the option takes integers.
 import functools
 import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,7 +26,7 @@ from optuna.trial import Trial
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import read_text
-from fairseq_doc.tuning.settings import READY, Options, Value, ready_spaces
+from fairseq_doc.tuning.settings import READY, Options, ready_spaces
 
 Distribution: TypeAlias = FloatDistribution | IntDistribution | CategoricalDistribution
 Space: TypeAlias = dict[str, Distribution]  # {option without its dashes: its values}
@@ -35,22 +36,20 @@ Kinds: TypeAlias = Mapping[str, type]  # {option: int or float}, as fairseq's pa
 def read_space(name: str | os.PathLike, kinds: Kinds | None = None) -> Space:
     """The space in a YAML file or, if the file does not exist, the ready space of that name."""
     path = Path(name)
-    if not os.path.lexists(path):
+    if not path.exists():
         if str(name) not in ready_spaces():
             ready = ", ".join(ready_spaces())
             raise FairseqDocError(f"{name}: expected a YAML file or one of {ready}; got neither")
         path = READY / f"{name}.yaml"
     text = read_text(path)
     try:
-        node, data = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise FairseqDocError(f"{path} is not valid YAML: {reason}") from None
-    names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-    options = [str(option).lstrip("-") for option in names]
-    twice = [option for option in options if not option or options.count(option) > 1]
-    if twice:
-        raise FairseqDocError(f"{path}: option {shown(twice[0])} occurs twice; leave one out")
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise FairseqDocError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    options = re.findall(r"^-*([\w-]+)\s*:", text, re.MULTILINE)
+    for option in options:  # YAML would take the last one
+        if options.count(option) > 1:
+            raise FairseqDocError(f"{path}: option {option} occurs twice; leave one out")
     return parse_space(data, str(path), kinds)
 
 
@@ -67,62 +66,35 @@ def parse_space(data: Any, name: str, kinds: Kinds | None = None) -> Space:
         option = str(written).lstrip("-")
         try:
             space[option] = _distribution(values, (kinds or {}).get(option))
-        except (ValueError, OverflowError) as error:  # also raised by Optuna
-            reason = " ".join(str(error).split())
-            raise FairseqDocError(f"{name}: --{option}: {reason}") from None
+        except (ValueError, TypeError) as error:  # also raised by Optuna
+            raise FairseqDocError(f"{name}: --{option}: {error}") from None
     return space
 
 
 def _distribution(values: Any, kind: type | None) -> Distribution:
+    """Optuna itself refuses an empty list, and ``log`` with low <= 0 or with a step."""
     keys = set(values) if isinstance(values, dict) else set()
-    if keys == {"choices"}:
-        choices = values["choices"]
-        if not isinstance(choices, list) or not all(isinstance(one, Value) for one in choices):
-            raise ValueError(
-                f"choices: expected a list of numbers, words, true or false; got {choices}"
-            )
-        return CategoricalDistribution(choices)
-    if {"low", "high"} <= keys <= {"low", "high", "log", "step"}:
-        return _range(kind, **values)
-    raise ValueError(
-        "expected {low: ..., high: ...}, optionally with log: true or step: ..., or "
-        f"{{choices: [...]}}; got {shown(str(values))}"
-    )
-
-
-def _range(
-    kind: type | None, low: Any, high: Any, log: Any = False, step: Any = None
-) -> Distribution:
-    """A range; Optuna itself refuses log with low <= 0 or with a step."""
-    written = {"low": low, "high": high} | ({} if step is None else {"step": step})
-    numbers = {name: _number(value, name) for name, value in written.items()}
+    if keys == {"choices"} and isinstance(values["choices"], list):
+        return CategoricalDistribution(values["choices"])
+    if not {"low", "high"} <= keys <= {"low", "high", "log", "step"}:
+        raise ValueError(
+            "expected {low: ..., high: ...}, optionally with log: true or step: ..., or "
+            f"{{choices: [...]}}; got {shown(str(values))}"
+        )
+    log = values.get("log", False)
     if not isinstance(log, bool):
         raise ValueError(f"log: expected true or false; got {shown(str(log))}")
-    if numbers["low"] >= numbers["high"]:
-        raise ValueError(f"expected low < high; got low {low} and high {high}")
-    whole = all(isinstance(number, int) for number in numbers.values())
-    values: Distribution
-    if kind is int or (kind is None and whole):
-        for name, number in numbers.items():
-            if number != int(number):
-                raise ValueError(f"{name}: expected an integer; got {number}")
-        values = IntDistribution(**{key: int(n) for key, n in numbers.items()}, log=log)
-    else:
-        values = FloatDistribution(**{key: float(n) for key, n in numbers.items()}, log=log)
-    if values.high != numbers["high"]:  # Optuna lowers it to a multiple of the step
-        raise ValueError(f"steps of {step} do not lead from {low} to {high}: change one of them")
-    return values
-
-
-def _number(value: Any, name: str) -> int | float:
-    """A finite number; YAML reads 5e-4, without a decimal point, as a string."""
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (ValueError, TypeError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"{name}: expected a number; got {shown(str(value))}")
-    return value if isinstance(value, int) else number
+    written = {key: value for key, value in values.items() if key != "log"}
+    numbers = {key: float(value) for key, value in written.items()}  # YAML's 5e-4 is a string
+    if not -math.inf < numbers["low"] < numbers["high"] < math.inf:
+        raise ValueError("expected low < high; got low {low} and high {high}".format(**values))
+    if kind is None:
+        kind = int if all(isinstance(value, int) for value in written.values()) else float
+    if kind is float:
+        return FloatDistribution(**numbers, log=log)
+    if not all(number.is_integer() for number in numbers.values()):
+        raise ValueError(f"expected integers; got {shown(str(values))}")
+    return IntDistribution(**{key: int(number) for key, number in numbers.items()}, log=log)
 
 
 def is_inside(value: Any, values: Distribution) -> bool:
@@ -137,10 +109,8 @@ def as_json(space: Space) -> dict[str, dict[str, Any]]:
     """The space in the form of a space file, shorter than Optuna's own JSON."""
     written = {}
     for option, values in space.items():
-        parts = {
-            key: getattr(values, key, None) for key in ("choices", "low", "high", "log", "step")
-        }
-        written[option] = {key: p for key, p in parts.items() if p is not None and p is not False}
+        parts = [(k, getattr(values, k, None)) for k in ("choices", "low", "high", "log", "step")]
+        written[option] = {k: part for k, part in parts if part is not None and part is not False}
     return written
 
 
@@ -172,14 +142,12 @@ class TrialSampler(BaseSampler):
 
 def _sampler(settings: Options, number: int) -> BaseSampler:
     seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0]) % 2**31
-    known: dict[str, Any] = {"seed": seed, "warn_independent_sampling": False}
+    startup = settings.startup_trials
     if settings.sampler == "gp":
-        return GPSampler(n_startup_trials=settings.startup_trials, **known)
+        return GPSampler(seed=seed, n_startup_trials=startup)
     if settings.sampler == "tpe":
-        startup = settings.startup_trials
-        return TPESampler(n_startup_trials=startup, multivariate=True, **known)
+        return TPESampler(seed=seed, n_startup_trials=startup, multivariate=True)
     plain = RandomSampler(seed)
     if settings.sampler == "qmc":  # one sequence for all trials; the study counts its points
-        known |= {"seed": settings.seed, "independent_sampler": plain}
-        return QMCSampler(scramble=True, **known)
+        return QMCSampler(seed=settings.seed, scramble=True, independent_sampler=plain)
     return plain

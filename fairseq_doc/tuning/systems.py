@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import TASK
 from fairseq_doc.evaluation.translation import TRANSLATION
 from fairseq_doc.files import check_input
-from fairseq_doc.tuning.command import Command, read_command, refuse_seed, value_of
+from fairseq_doc.tuning.command import Command, read_command, refuse_seed
 
 _BALANCE = "--doc-balance published --doc-lambda 0.001"
 _PLAIN = "--plain-output --doc-components 0,0,0,1"
@@ -67,15 +68,10 @@ def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     given = {word.partition("=")[0] for word in words}
     if "--arch" in given:
         raise FairseqDocError("--arch cannot be given, since --systems names the models")
-    task = value_of("--task", words) or TASK
-    if task not in SYSTEMS:
-        raise FairseqDocError(f"--task: expected one of {', '.join(SYSTEMS)}; got {shown(task)}")
-    criterion = value_of("--criterion", words) or _CRITERION
-    if criterion != _CRITERION:
-        raise FairseqDocError(
-            f"--criterion: the systems of --systems need {_CRITERION}, which also has "
-            f"--label-smoothing; got {shown(criterion)}: leave it out"
-        )
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--task", default=TASK, choices=SYSTEMS)
+    parser.add_argument("--criterion", choices=[_CRITERION])
+    task = parser.parse_known_args(list(words))[0].task
     added, fields = [*_PACKAGE, f"--criterion {_CRITERION}"], dict.fromkeys(_TINY_WORDS, "")
     size = "small"
     if task == TASK:
@@ -136,12 +132,13 @@ def chosen_systems(
             options[name] = known[name]
         remark(f"shared by all systems: {shlex.join(words)}")
     for text in others:
-        name, sign, own = text.partition("=")
-        if not sign or name in options:
+        found = re.fullmatch(r"([\w+-][\w.+-]*)=(.*)", text, re.DOTALL)
+        if found is None or found[1] in options:
             raise FairseqDocError(
-                f"expected a system with a new name, NAME='OPTIONS'; got {shown(text)}"
+                "expected a system with a new name of letters and digits, NAME='OPTIONS'; got "
+                f"{shown(text)}"
             )
-        options[name] = own
+        options[found[1]] = found[2]
     if len(options) < 2:
         got = ", ".join(options) or "none"
         raise FairseqDocError(
@@ -149,10 +146,6 @@ def chosen_systems(
         )
     systems = {}
     for name, text in options.items():
-        if not re.fullmatch(r"[\w+-][\w.+-]*", name):
-            raise FairseqDocError(
-                f"expected letters and digits as the name of a system; got {shown(name)}"
-            )
         try:
             line = [*words, *shlex.split(text)]
         except ValueError as error:

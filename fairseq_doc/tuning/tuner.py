@@ -1,8 +1,7 @@
 """Optuna's optimisation around one training, which can be resumed after any interruption."""
 
-import contextlib
+import math
 import shutil
-import sys
 import threading
 from typing import Any
 
@@ -11,6 +10,7 @@ from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.files import refuse_links
 from fairseq_doc.tuning.command import kinds_of_numbers, read_command
 from fairseq_doc.tuning.settings import Options, Settings, duration, number, short
 from fairseq_doc.tuning.space import Space, TrialSampler, is_inside, read_space, suggest
@@ -18,10 +18,9 @@ from fairseq_doc.tuning.storage import (
     FOLDER,
     ORIGIN,
     PROBLEM,
-    Stamp,
+    Tuned,
     as_row,
     best_of,
-    claim_folder,
     folder_of,
     load_study,
     open_storage,
@@ -29,7 +28,12 @@ from fairseq_doc.tuning.storage import (
     state_of,
     value_of,
 )
-from fairseq_doc.tuning.training import CHECKPOINTS, LOG, Interrupted, Training, interruptible
+from fairseq_doc.tuning.training import (
+    CHECKPOINTS,
+    Interrupted,
+    Training,
+    interruptible,
+)
 
 FAILURES = 3  # consecutive failures that end a tuning
 
@@ -40,15 +44,18 @@ def tune(settings: Options) -> dict[str, Any]:
     space = read_space(settings.space or "", kinds_of_numbers(words))
     command = read_command(words, space)
     storage = open_storage(settings.storage, create=True)
-    enqueued = [_best_settings(storage, name, settings, space) for name in settings.enqueue or ()]
-    study, stamp = open_study(storage, settings.study, space, command)
-    claim_folder(settings.folder, stamp)
-    _retry(study, settings.retry or ())
+    enqueued = [_best_settings(storage, name, space) for name in settings.enqueue or ()]
+    tuned = open_study(storage, settings.study, space, command)
+    refuse_links(settings.folder)
+    if not tuned.study.get_trials() and any(settings.folder.glob("trial-*")):
+        raise FairseqDocError(
+            f"dir: {settings.folder} holds trials of another study; remove it, or give another --dir"
+        )
+    _retry(tuned.study, settings.retry or ())
     for origin, tried in enqueued:
-        study.enqueue_trial(dict(tried), {ORIGIN: origin}, skip_if_exists=True)
-    tuner = Tuner(study, stamp, settings)
-    tuner.run()
-    trials = study.get_trials()
+        tuned.study.enqueue_trial(dict(tried), {ORIGIN: origin}, skip_if_exists=True)
+    Tuner(tuned, settings).run()
+    trials = tuned.study.get_trials()
     states = [state_of(trial) for trial in trials]
     best, found = best_of(trials, command.maximize), None
     if best is not None:
@@ -64,14 +71,10 @@ def tune(settings: Options) -> dict[str, Any]:
     }
 
 
-def _best_settings(
-    storage: BaseStorage, name: str, settings: Options, space: Space
-) -> tuple[str, Settings]:
+def _best_settings(storage: BaseStorage, name: str, space: Space) -> tuple[str, Settings]:
     """The best trial of the study ``name``, and its settings that are in the space."""
-    if name == settings.study:
-        raise FairseqDocError(f"--enqueue: expected a study other than {shown(name)} itself")
-    study, stamp = load_study(storage, name)
-    best = best_of(study.get_trials(), stamp.command.maximize)
+    other = load_study(storage, name)
+    best = best_of(other.study.get_trials(), other.command.maximize)
     known = best.params if best is not None else {}
     tried = {option: known[option] for option in space if option in known}
     if best is None or not tried or not all(is_inside(tried[o], space[o]) for o in tried):
@@ -85,127 +88,95 @@ def _best_settings(
 def _retry(study: Study, numbers: Any) -> None:
     """Mark trials as failed whose process was killed, and enqueue them again."""
     running = {t.number: t for t in study.get_trials(states=(TrialState.RUNNING,))}
-    for own in numbers:
+    for own in set(numbers):
         if own not in running:
             known = ", ".join(map(str, running)) or "none"
             raise FairseqDocError(f"--retry: expected a running trial, {known}; got {own}")
-    for own in set(numbers):
         study.tell(own, state=TrialState.FAIL)
         study.enqueue_trial(running[own].params, running[own].user_attrs)
-
-
-class TrainingFailed(Exception):
-    """A training ended without a value."""
 
 
 class Tuner:
     """Runs trials until enough trials of the study are complete."""
 
-    def __init__(self, study: Study, stamp: Stamp, settings: Options) -> None:
-        self._study, self._stamp, self._settings = study, stamp, settings
-        self._maximize = stamp.command.maximize
-        study.sampler = TrialSampler(settings)
+    def __init__(self, tuned: Tuned, settings: Options) -> None:
+        self._study, self._tuned, self._settings = tuned.study, tuned, settings
+        self._study.sampler = TrialSampler(settings)
         self._ending = threading.Event()  # set to stop all trainings
-        self._lock = threading.Lock()  # for what follows, in the threads of several workers
-        self._error: Exception | None = None
+        self._error: FairseqDocError | None = None
         self._failures = 0  # in a row
 
     def run(self) -> None:
         """Tune; another call resumes. Raises if the first training fails, or several in a row."""
-        wanted, workers = self._settings.trials, self._settings.workers
         left = self._left()
-        running = [trial.number for trial in self._study.get_trials(states=(TrialState.RUNNING,))]
+        running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         if running and left > 0:
-            retry = " ".join(f"--retry {own}" for own in running)
+            retry = " ".join(f"--retry {trial.number}" for trial in running)
             self._settings.say(f"still running elsewhere, or killed; to resume them: {retry}")
         with interruptible(1) as (pool, self._ending):
             while left > 0 and not self._ending.is_set():
-                with contextlib.suppress(Interrupted):
-                    pool.submit(
-                        self._study.optimize,
-                        self._objective,
-                        n_trials=left,
-                        n_jobs=min(workers, left),
-                        catch=(TrainingFailed,),
-                        callbacks=[MaxTrialsCallback(wanted), self._ended],
-                        show_progress_bar=sys.stderr.isatty() and not self._settings.quiet,
-                    ).result()
+                pool.submit(
+                    self._study.optimize,
+                    self._objective,
+                    n_trials=left,
+                    n_jobs=min(self._settings.workers, left),
+                    callbacks=[MaxTrialsCallback(self._settings.trials), self._ended],
+                ).result()
                 left = self._left()
         if self._error is not None:
             raise self._error
 
     def _left(self) -> int:
         """The number of trials that are still to be completed."""
-        trials = self._study.get_trials(deepcopy=False)
-        complete = sum(trial.state == TrialState.COMPLETE for trial in trials)
-        queued = [t for t in trials if t.state == TrialState.WAITING and ORIGIN in t.user_attrs]
-        needed, wanted = complete + len(queued), self._settings.trials
-        if self._settings.enqueue and needed > wanted:
-            raise FairseqDocError(
-                f"--enqueue needs --trials {needed} or more, for {complete} complete trials and the "
-                f"enqueued ones; got {wanted}"
-            )
-        return wanted - complete
+        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return self._settings.trials - len(complete)
 
     def _objective(self, trial: Trial) -> float:
-        try:
-            return self._value(trial)
-        except Exception as error:
-            if not isinstance(error, Interrupted | TrainingFailed):
-                self._end(error)
-            raise
-
-    def _end(self, error: Exception) -> None:
-        """Stop all trainings, then raise this error."""
-        self._error = self._error or error
-        self._ending.set()
-
-    def _value(self, trial: Trial) -> float:
-        """Train with a trial's settings, or return the value of an earlier trial with the same."""
+        """Train with a trial's settings, or return the value of an earlier trial with the same.
+        NaN is Optuna's value of a failure."""
         if FOLDER not in trial.user_attrs:
             trial.set_user_attr(FOLDER, trial.number)
-        # Not trial.params: an enqueued trial may be a stranger's and hold other options.
-        settings = {option: suggest(trial, option, v) for option, v in self._stamp.space.items()}
-        folder = folder_of(self._settings.folder, trial)
+        # Not trial.params: an enqueued trial may hold other options.
+        settings = {option: suggest(trial, option, v) for option, v in self._tuned.space.items()}
         for other in self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             if other.params == settings:
                 trial.set_user_attr(FOLDER, other.user_attrs.get(FOLDER, other.number))
                 return value_of(other)
+        folder = folder_of(self._settings.folder, trial)
+        training = Training(self._tuned.command, settings, folder, bounded=True)
         try:
-            training = Training(self._stamp.command, settings, folder)
-            outcome = training.run(self._settings.workers, self._ending)
+            return training.run(self._settings.workers, self._ending)
         except Interrupted:
             self._study.enqueue_trial(settings, trial.user_attrs)  # any process may run it
-            raise
-        if outcome.value is None:
-            trial.set_user_attr(PROBLEM, outcome.problem)
-            raise TrainingFailed
-        return outcome.value
+            self._study.stop()
+        except (FairseqDocError, OSError) as error:
+            trial.set_user_attr(PROBLEM, str(error))
+        return math.nan
 
     def _ended(self, study: Study, trial: FrozenTrial) -> None:
         """After a trial: report it, remove checkpoints, and end the tuning after failures."""
-        trials, state = study.get_trials(deepcopy=False), state_of(trial)
-        best, folder = best_of(trials, self._maximize), folder_of(self._settings.folder, trial)
+        state = state_of(trial)
+        if state == "interrupted":
+            return
+        trials = study.get_trials(deepcopy=False)
+        best = best_of(trials, self._tuned.command.maximize)
         problem = trial.user_attrs.get(PROBLEM)
         result = f"failed: {problem}" if state == "failed" else number(value_of(trial))
-        took = duration(trial.duration.total_seconds()) if trial.duration else ""
+        took = duration(as_row(trial)["seconds"])
         complete = sum(own.state == TrialState.COMPLETE for own in trials)
         self._settings.say(
             f"trial {trial.number}: {result}, {took}, {short(trial.params)}; {complete} of "
             f"{self._settings.trials} complete" + (f", best {best.value:.4f}" if best else "")
         )
-        with self._lock:
-            if self._settings.keep == "best":
-                self._remove_checkpoints(trials, best)
-            self._failures = self._failures + 1 if state == "failed" else 0
-            if state == "failed" and complete == 0:
-                why = f"trial {trial.number} failed before any trial was complete"
-            elif self._failures >= FAILURES:
-                why = f"{FAILURES} trials in a row failed; the same command tries others; the last"
-            else:
-                return
-            study.stop()
-            self._end(FairseqDocError(f"{why}: {problem} ({folder / LOG})"))
+        if self._settings.keep == "best":
+            self._remove_checkpoints(trials, best)
+        self._failures = self._failures + 1 if state == "failed" else 0
+        if self._failures < (FAILURES if complete else 1):
+            return
+        why = f"{self._failures} trials in a row failed" if complete else "the first trial failed"
+        self._error = FairseqDocError(f"{why}: {problem}")
+        study.stop()
+        self._ending.set()
 
     def _remove_checkpoints(self, trials: list[FrozenTrial], best: FrozenTrial | None) -> None:
         """Remove the checkpoints of all ended trials except the best one."""
@@ -213,4 +184,4 @@ class Tuner:
         for trial in trials:
             folder = folder_of(self._settings.folder, trial)
             if state_of(trial) in ("complete", "diverged", "failed") and folder != own:
-                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)  # does not follow links
+                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

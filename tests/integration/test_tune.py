@@ -24,7 +24,7 @@ TRIALS = 3
 
 
 def trials_of(url):
-    return load_study(open_storage(url, create=False), "s")[0].get_trials()
+    return load_study(open_storage(url, create=False), "s").study.get_trials()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.space import parse_space
-from fairseq_doc.tuning.storage import claim_folder, open_storage, open_study, silence
+from fairseq_doc.tuning.storage import open_storage, open_study, silence
 from fairseq_doc.tuning.tuner import Tuner
 
 PROGRAM = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_training.py")]
@@ -36,14 +36,13 @@ def study_in(tmp_path):
 
     def opened(url=None, space=SPACE, command=COMMAND, name="s", folder=tmp_path / "tune"):
         storage = open_storage(url or f"sqlite:///{tmp_path}/tune.db", create=True)
-        study, stamp = open_study(storage, name, space, command)
-        claim_folder(folder, stamp)
+        own = open_study(storage, name, space, command)
 
         def tuner(trials, workers=1, sampler="random", startup_trials=10, **given):
             where = {"study": name, "storage": "", "space": "", "dir": str(folder)}
             given |= {"trials": trials, "workers": workers, "sampler": sampler}
-            return Tuner(study, stamp, Options(**where, startup_trials=startup_trials, **given))
+            return Tuner(own, Options(**where, startup_trials=startup_trials, **given))
 
-        return SimpleNamespace(study=study, stamp=stamp, folder=folder, tuner=tuner)
+        return SimpleNamespace(study=own.study, folder=folder, tuner=tuner)
 
     return opened

@@ -45,10 +45,8 @@ def test_a_command_and_its_direction():
         ([*BASE, "--fp16", "--tpu"], "Cannot combine --fp16 and --tpu"),
         ([*BASE, "--save-dir", "x"], "--save-dir cannot be given"),
         ([*BASE, "--restore-file=x.pt"], "--restore-file cannot be given"),
-        ([*BASE, "--no-save"], "--no-save cannot be given"),
-        ([*BASE, "--disable-validation"], "--disable-validation cannot be given"),
         ([*BASE, "--lr=3"], "--lr is both in the space and in the command"),
-        (["fairseq-train", "d", "--user-dir", "/none"], "FileNotFoundError: /none"),
+        (["fairseq-train", "d", "--user-dir", "/none"], "FileNotFoundError"),
     ],
 )
 def test_a_command_that_cannot_be_tuned(words, problem, capsys):
@@ -59,10 +57,10 @@ def test_a_command_that_cannot_be_tuned(words, problem, capsys):
 @pytest.mark.parametrize(
     "option, values, problem",
     [
-        ("output-dropot", {"low": 1, "high": 2}, "not an option of fairseq-train"),
+        ("output-dropot", {"low": 1, "high": 2}, "unrecognized arguments: --output-dropot"),
         ("max-epoch", {"low": 0.5, "high": 1.5}, "--max-epoch: invalid int value: '0.5'"),
         ("optimizer", {"choices": ["nt_asgd", "none"]}, "--optimizer is both in the space"),
-        ("save-dir", {"choices": ["a", "b"]}, "--save-dir, which must be equal in all trials"),
+        ("save-dir", {"choices": ["a", "b"]}, "--save-dir cannot be given"),
     ],
 )
 def test_a_space_that_does_not_fit_the_command(option, values, problem):
@@ -76,11 +74,10 @@ def test_the_kind_of_an_option_is_that_of_the_parser():
     assert not {"doc-components", "cpu", "log-file"} & kinds.keys()
 
 
-def stored(*words):
-    return Command((*BASE, *words), "loss", False)
-
-
 def test_a_trial_with_further_options():
+    def stored(*words):
+        return Command((*BASE, *words), "loss", False)
+
     tried = {"lr": 0.5, "adam-betas": "(0.9, 0.999)"}
     command = with_options(stored("--optimizer", "adam", "--cpu"), tried, ["--max-epoch", "3"])
     assert command.args.lr == [0.5] and command.args.max_epoch == 3 and command.args.cpu
@@ -88,37 +85,6 @@ def test_a_trial_with_further_options():
     assert replaced.words == (*BASE, "--max-epoch", "3")
     for words, problem in ((["--lr=3"], "--lr cannot"), (["--seed", "3"], "--seed cannot")):
         assert problem in refusal(with_options, stored(), tried, words)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--user-dir", "elsewhere"],
-        ["--user-dir=/tmp"],
-        ["--log-file", "log"],
-        ["--tensorboard-logdir", "/x"],
-        ["--finetune-from-model", "x.pt"],
-        ["--aim-repo", "x"],
-        ["--max-epoch", "3", "--log-file=x"],
-        ["--wandb-project", "x"],
-        ["--use-plasma-view"],
-        ["--lr", "open('made', 'w')", "--lr", "3"],
-        ["--adam-betas", "(exit(), 0)"],
-        ["--best-checkpoint-metric", "../x"],
-    ],
-    ids=" ".join,
-)
-def test_what_a_stranger_s_study_could_write_or_run_is_refused(words, tmp_path, monkeypatch):
-    """Until the user names it too."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "__init__.py").touch()
-    assert "if you trust it, repeat it" in refusal(with_options, stored(*words), {}, [])
-    setting = {words[-2].removeprefix("--"): words[-1]} if len(words) == 2 else {"log-file": "x"}
-    assert "if you trust it" in refusal(with_options, stored(), setting, [])
-    assert list(tmp_path.iterdir()) == [tmp_path / "elsewhere"]
-    if words[0] == "--log-file":
-        assert with_options(stored(*words), {}, words).words == (*BASE, *words)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
 
 from fairseq_doc.tuning import comparison
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.comparison import compare, curves_of, summary
+from fairseq_doc.tuning.comparison import compare, summary
 from fairseq_doc.tuning.systems import chosen_systems
 
 TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
@@ -29,7 +29,7 @@ def trained(tmp_path, monkeypatch):
 
     def evaluation(system, folder, *_):
         loss = float((folder / "loss").read_text())
-        test = math.inf if loss == 900 else 1.0
+        test = None if loss == 900 else 1.0
         return {"valid": loss, "test": test, "parameters": 1, "tokens_per_second": 1.0}
 
     def with_losses(values, folder=tmp_path):
@@ -61,7 +61,7 @@ def test_trainings_that_diverge_do_not_count(trained):
     assert rows["b"]["valid"]["distance"] == 0 and rows["c"]["valid"]["distance"] == 3
     assert remarks == [
         "a is left out: all its trainings diverged",
-        "nearly, seed 2: inf on test counts as diverged",
+        "nearly, seed 2: counts as diverged, since its score is infinite",
     ]
     lost = {"a": {1: math.inf}, "nearly": {1: 900}}
     assert "all trainings diverged" in refusal(trained, lost)
@@ -79,7 +79,7 @@ def test_data_without_checksums_may_not_change_either(tmp_path):
 
 @pytest.fixture
 def evaluations(tmp_path, monkeypatch):
-    """``evaluations(stamp)``: the evaluation of a training, and how many were not kept."""
+    """``evaluations(reference)``: the evaluation of a training, and how many were not kept."""
     calls = []
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "checkpoint_best.pt").touch()
@@ -88,8 +88,9 @@ def evaluations(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "_bleu", lambda *_: calls.append(1) or {"test": 30.0})
     system = Command(("fairseq-train", "data"), "loss", False, Namespace(data="data"))
 
-    def evaluated(stamp="a"):
-        found = comparison._evaluation(system, tmp_path, "ref", {"reference": stamp}, None)
+    def evaluated(reference="a"):
+        (tmp_path / "ref").write_text(reference)
+        found = comparison._evaluation(system, tmp_path, str(tmp_path / "ref"), None)
         assert (found["valid"], found["test"]) == (3.0, 30.0)
         return len(calls)
 
@@ -100,24 +101,21 @@ def test_an_evaluation_is_kept_while_the_reference_is_the_same(evaluations):
     assert [evaluations(content) for content in "aabba"] == [1, 1, 2, 2, 3]
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[", "[]", "3", "{}", '{"of": 1}', '{"test": 1, "of": OF}', "[" * 9999]
-)
-def test_an_evaluation_of_another_shape_is_made_again(tmp_path, evaluations, content):
+@pytest.mark.parametrize("content", ["", "[]", '{"of": 1}'])
+def test_a_damaged_evaluation_is_made_again(tmp_path, evaluations, content):
     evaluations()
-    kept = tmp_path / "evaluation.json"
-    of = json.dumps(json.loads(kept.read_text())["of"])
-    kept.write_text(content.replace("OF", of))
+    (tmp_path / "evaluation.json").write_text(content)
     (tmp_path / "SHA256SUMS").unlink()
     assert evaluations() == 2
-    assert evaluations() == 2
+    kept = (tmp_path / "evaluation.json").read_text()
+    (tmp_path / "evaluation.json").write_text(kept.replace("30", "31"))
+    assert evaluations() == 3
 
 
 def test_an_infinite_perplexity_is_kept_as_json(tmp_path, monkeypatch, evaluations):
     monkeypatch.setattr(comparison, "_bleu", lambda *_: {"test": math.inf})
-    for _ in range(2):
-        with pytest.raises(AssertionError):
-            evaluations()
+    with pytest.raises(AssertionError):
+        evaluations()
     assert json.loads((tmp_path / "evaluation.json").read_text())["test"] is None
 
 
@@ -129,17 +127,3 @@ def test_the_distance_in_deviations():
     one = summary([1.0], [5.0, 9.0])
     assert one["deviation"] is None and one["distance_in_deviations"] is None
     assert summary([2.0, 2.0], [2.0, 2.0])["distance_in_deviations"] is None
-    assert math.isclose(summary([1e200, 3e200], [5.0, 9.0])["deviation"], math.sqrt(2) * 1e200)
-
-
-def test_the_curves_of_a_system_are_its_seeds_logs(tmp_path):
-    for seed, perplexities in ((1, [90, 70, 60]), (2, [110, 90])):
-        folder = tmp_path / f"a-seed{seed}"
-        folder.mkdir()
-        lines = [
-            f"epoch {epoch:03d} | valid on 'valid' subset | loss 1 | ppl {perplexity} |"
-            for epoch, perplexity in enumerate(perplexities, start=1)
-        ]
-        (folder / "log.txt").write_text("\n".join(lines))
-    first, second = curves_of({"a": {"seeds": [1, 2]}}, tmp_path)["a"]
-    assert first.perplexities == {1: 90, 2: 70, 3: 60} and second.perplexities == {1: 110, 2: 90}
