@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run the long form of tests/harm: kills, full disks, malicious checkpoints, and hundreds of damaged inputs.
+# Run the long form of tests/harm: every kind of damage to every input, and more kills.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS=1 FAIRSEQ_DOC_HARM=whole

@@ -126,6 +126,12 @@ def run(command, cwd=ROOT, fails=False, **changes):
 fail = functools.partial(run, fails=True)
 
 
+def shim(folder, program, text):
+    """A program of that name that runs some lines of sh."""
+    (folder / program).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / program).chmod(0o755)
+
+
 def wait_until(condition, seconds=120, pid=None):
     """Wait until a condition holds, while a process lives."""
     deadline = time.monotonic() + seconds

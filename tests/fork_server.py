@@ -1,17 +1,16 @@
 """Commands in processes of their own, without the seconds of their imports.
 
 The server is one process that imports torch and fairseq once and forks for every command. The child takes over
-the client's folder, environment and standard streams, sets its limits, and runs the command as its console
-script would: the package is imported after ``sys.argv`` is set, and errors go through ``sys.excepthook``.
-``ForkServer`` is the client for tests. The files in ``ForkServer.programs`` are clients for shell scripts,
-which find them in ``PATH``, and for programs that start trainings; they pass SIGTERM on:
+the client's folder, environment and standard streams, and runs the command as its console script would: the
+package is imported after ``sys.argv`` is set. ``ForkServer`` is the client for tests. The files in
+``ForkServer.programs`` are clients for shell scripts, which find them in ``PATH``, and for programs that start
+trainings; they pass SIGTERM on:
 
     python tests/fork_server.py SOCKET NAME ARGUMENTS...
 
-A command is killed where its client ends before it.
+A command is killed if its client ends first.
 """
 
-import atexit
 import contextlib
 import functools
 import gc
@@ -19,7 +18,6 @@ import importlib
 import json
 import logging
 import os
-import resource
 import select
 import shlex
 import signal
@@ -27,13 +25,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
-TIMEOUT = 300  # seconds of a command
+TIMEOUT = 600  # seconds of a command, which is killed then
 PROGRAMS = "train generate interactive eval-lm validate preprocess score doc".split()
 
 # What the commands import besides fairseq, and nothing of this package.
@@ -52,9 +49,6 @@ class Result:
     status: int  # minus the signal that ended it
     out: str
     err: str
-    memory: int  # the most bytes that it held
-    seconds: float  # without its imports
-    timed_out: bool  # it was ended because it took too long
     left_processes: bool
 
 
@@ -90,20 +84,12 @@ class ForkServer:
         """Run a command to its end; the :class:`Result`. See :meth:`start`."""
         return self.start(words, folder, **settings).wait()
 
-    def start(
-        self, words, folder, streams=None, stdin=None, timeout=TIMEOUT, limits=None, before="",
-        full_exit=False, **environment,
-    ):  # fmt: skip
+    def start(self, words, folder, streams=None, before="", **environment):
         """Start a command line, a list or a string whose first word is a console script, in a folder.
 
         Args:
             streams: folder for the files of its output; ``FOLDER.streams`` by default.
-            stdin: file that it reads as standard input; None for an empty one.
-            timeout: seconds after which it is killed.
-            limits: {name in ``resource``: number}.
             before: Python that the child executes first.
-            full_exit: let Python end as always, which takes 0.3 seconds, instead of running only what
-                is registered for the exit and the destructors of what the command made.
         """
         streams = Path(streams or f"{folder}.streams")
         streams.mkdir(exist_ok=True)
@@ -112,16 +98,15 @@ class ForkServer:
             "words": words,
             "folder": str(folder),
             "environment": _environment(**environment),
+            "before": before,
         }
-        request |= {"timeout": timeout, "limits": limits or {}}
-        request |= {"before": before, "full_exit": full_exit}
         with (
-            open(stdin or os.devnull) as zero,
+            open(os.devnull) as zero,
             open(streams / "out", "w") as one,
             open(streams / "err", "w") as two,
         ):
             answers = send(self._socket, request, [zero.fileno(), one.fileno(), two.fileno()])
-        return Running(request, streams, answers)
+        return Running(words, streams, answers)
 
 
 def _environment(**changes):
@@ -142,21 +127,16 @@ def send(path, request, streams):
 class Running:
     """A command that was started."""
 
-    def __init__(self, request, streams, answers):
-        self.request, self.streams, self._answers = request, streams, answers
-        self.pid = self._answer()["pid"]
-
-    def _answer(self):
-        line = self._answers.readline()
-        assert line, "the fork server ended"
-        return json.loads(line)
+    def __init__(self, words, streams, answers):
+        self.words, self.streams, self._answers = words, streams, answers
+        self.pid = json.loads(answers.readline())["pid"]
 
     @functools.cache  # noqa: B019
     def wait(self):
         """Its :class:`Result`."""
         with self._answers:
-            ended = self._answer()
-        return Result(self.request["words"], out=self.output(), err=self.output("err"), **ended)
+            ended = json.loads(self._answers.readline())
+        return Result(self.words, out=self.output(), err=self.output("err"), **ended)
 
     def kill(self, number=signal.SIGKILL):
         """Send it a signal."""
@@ -175,8 +155,7 @@ def kill(pid, number):
 
 def call(path, words):
     """Have a server run a command on this process's standard streams; its exit status."""
-    request = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
-    request |= {"timeout": 600, "limits": {}, "before": "", "full_exit": False}
+    request = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ), "before": ""}
     with send(path, request, [0, 1, 2]) as answers:
         pid = json.loads(answers.readline())["pid"]
         signal.signal(signal.SIGTERM, lambda number, _: kill(pid, number))
@@ -187,19 +166,14 @@ def call(path, words):
 # The server
 
 
-def warm_up():
-    """Import what the commands import."""
+def serve(path):
+    """Answer requests, each in a process of its own; returns in a command's process only, with the
+    request and what says that it is ready."""
     logging.root.addHandler(logging.NullHandler())
     for module in WARM:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # so that a child's collections leave the shared pages shared
-
-
-def serve(path):
-    """Answer requests, each in a process of its own; returns in a command's process only, with the
-    request and what says that it is ready."""
-    warm_up()
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen()
@@ -228,33 +202,27 @@ def serve(path):
     for stream in (0, 1, 2, starting, *streams):  # so that a pipe ends when the command ends
         os.close(stream)
     os.read(ready, 1)  # ends when the child is what a shell would have started, or is gone
-    start = time.monotonic()
     with contextlib.suppress(BrokenPipeError), connection.makefile("w") as answers:
         print(json.dumps({"pid": pid}), file=answers, flush=True)
-        ended = wait_for(pid, request["timeout"], connection)
-        ended["seconds"] = time.monotonic() - start
-        print(json.dumps(ended), file=answers)
+        print(json.dumps(wait_for(pid, connection)), file=answers)
     os._exit(0)
 
 
-def wait_for(pid, timeout, client):
+def wait_for(pid, client):
     """Wait for a child while its client waits, and kill what it left behind."""
-    handle = os.pidfd_open(pid)
-    poll = select.poll()
+    handle, poll = os.pidfd_open(pid), select.poll()
     poll.register(handle, select.POLLIN)
     poll.register(client, 0)  # its end
-    timed_out = handle not in dict(poll.poll(1000 * timeout))
-    if timed_out:
+    if handle not in dict(poll.poll(1000 * TIMEOUT)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-    _, status, usage = os.wait4(pid, 0)
-    ended = {"status": os.waitstatus_to_exitcode(status), "memory": usage.ru_maxrss * 1024}
-    ended |= {"timed_out": timed_out, "left_processes": True}
+    _, status = os.waitpid(pid, 0)
     try:
         os.killpg(pid, signal.SIGKILL)
+        left_processes = True
     except ProcessLookupError:
-        ended["left_processes"] = False
-    return ended
+        left_processes = False
+    return {"status": os.waitstatus_to_exitcode(status), "left_processes": left_processes}
 
 
 def become(request):
@@ -264,9 +232,6 @@ def become(request):
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    for name, limit in request["limits"].items():
-        # the second number kills, where the first is only a signal
-        resource.setrlimit(getattr(resource, name), (limit, limit + (name == "RLIMIT_CPU")))
     name, *words = request["words"]
     sys.argv[:] = [str(BIN / name), *words]
     sys.path[0] = str(BIN)
@@ -281,33 +246,10 @@ def become(request):
     return importlib.import_module(f"fairseq_cli.{module}").cli_main
 
 
-def end_soon(main):
-    """Run a function and end the process as Python would, without taking its modules apart."""
-    try:
-        status = main()
-    except SystemExit as exit_:
-        status = exit_.code
-        if isinstance(status, str):
-            print(status, file=sys.stderr)
-            status = 1
-    except KeyboardInterrupt:
-        raise  # Python ends itself by the signal
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        status = 1
-    atexit._run_exitfuncs()
-    gc.collect()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(status or 0)
-
-
 if __name__ == "__main__":
     if sys.argv[1] != "serve":
         sys.exit(call(sys.argv[1], sys.argv[2:]))
     found, starting = serve(sys.argv[2])
     main = become(found)
     os.close(starting)
-    if found["full_exit"]:
-        sys.exit(main())
-    end_soon(main)
+    sys.exit(main())

@@ -1,13 +1,14 @@
 """Fixtures of the tests of harm."""
 
+import shutil
+
 import pytest
-from harm.campaign import Campaign
 from harm.inputs import build
 
 
 @pytest.fixture(scope="session")
 def inputs(server, tmp_path_factory):
-    """group -> folder of its unharmed inputs, made when it is first asked for."""
+    """group -> folder of its undamaged inputs, made when it is first needed."""
     made = {}
 
     def of(group):
@@ -19,14 +20,12 @@ def inputs(server, tmp_path_factory):
     return of
 
 
-@pytest.fixture(scope="module")
-def campaign(server, inputs, tmp_path_factory):
-    """group -> :class:`Campaign`."""
-    made = {}
+@pytest.fixture
+def case_of(inputs, tmp_path):
+    """group -> a copy of its inputs that a test may change."""
 
-    def of(group):
-        if group not in made:
-            made[group] = Campaign(server, inputs(group), tmp_path_factory.mktemp("cases"))
-        return made[group]
+    def fresh(group):
+        shutil.rmtree(tmp_path / "case", ignore_errors=True)
+        return shutil.copytree(inputs(group), tmp_path / "case")
 
-    return of
+    return fresh

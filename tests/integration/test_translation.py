@@ -46,7 +46,7 @@ def test_validation_is_repeated_with_processes_that_load(parallel, server, tmp_p
     """fairseq's default is one, and its validation reads the same loader again."""
     options = "--max-epoch 2 --num-workers 1 --no-save"
     command = translation_training(parallel.data, tmp_path, options)
-    result = server.run(command, tmp_path, full_exit=True)
+    result = server.run(command, tmp_path)
     output = result.out
     assert result.status == 0 and not result.left_processes
     assert last_validation(output)["ppl"] > 1 and output.count("| valid | epoch") == 2

@@ -43,7 +43,7 @@ def worker(server):
     started = []
 
     def start_worker(command, streams, **environment):
-        running = server.start(command, streams.parent, streams, timeout=120, **environment)
+        running = server.start(command, streams.parent, streams, **environment)
         started.append(running)
         return running
 
