@@ -74,10 +74,11 @@ def test_the_kind_of_an_option_is_that_of_the_parser():
     assert not {"doc-components", "cpu", "log-file"} & kinds.keys()
 
 
-def test_a_trial_with_further_options():
-    def stored(*words):
-        return Command((*BASE, *words), "loss", False)
+def stored(*words):
+    return Command((*BASE, *words), "loss", False)
 
+
+def test_a_trial_with_further_options():
     tried = {"lr": 0.5, "adam-betas": "(0.9, 0.999)"}
     command = with_options(stored("--optimizer", "adam", "--cpu"), tried, ["--max-epoch", "3"])
     assert command.args.lr == [0.5] and command.args.max_epoch == 3 and command.args.cpu
@@ -101,3 +102,34 @@ def test_a_trial_with_further_options():
 )
 def test_ready_spaces_name_options(name, words):
     assert read_command(words, read_space(name)).words == tuple(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--user-dir", "elsewhere"],
+        ["--user-dir=/tmp"],
+        ["--log-file", "log"],
+        ["--tensorboard-logdir", "/x"],
+        ["--finetune-from-model", "x.pt"],
+        ["--aim-repo", "x"],
+        ["--max-epoch", "3", "--log-file=x"],
+        ["--wandb-project", "x"],
+        ["--use-plasma-view"],
+        ["--lr", "open('made', 'w')", "--lr", "3"],
+        ["--adam-betas", "(exit(), 0)"],
+        ["--best-checkpoint-metric", "../x"],
+    ],
+    ids=" ".join,
+)
+def test_what_a_stranger_s_study_could_write_or_run_is_refused(words, tmp_path, monkeypatch):
+    """Until the user names it too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "__init__.py").touch()
+    assert "if you trust it, repeat it" in refusal(with_options, stored(*words), {}, [])
+    setting = {words[-2].removeprefix("--"): words[-1]} if len(words) == 2 else {"log-file": "x"}
+    assert "if you trust it" in refusal(with_options, stored(), setting, [])
+    assert list(tmp_path.iterdir()) == [tmp_path / "elsewhere"]
+    if words[0] == "--log-file":
+        assert with_options(stored(*words), {}, words).words == (*BASE, *words)

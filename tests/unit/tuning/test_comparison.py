@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from argparse import Namespace
 
 import pytest
@@ -127,3 +128,17 @@ def test_the_distance_in_deviations():
     one = summary([1.0], [5.0, 9.0])
     assert one["deviation"] is None and one["distance_in_deviations"] is None
     assert summary([2.0, 2.0], [2.0, 2.0])["distance_in_deviations"] is None
+
+
+def test_a_folder_with_links_or_pipes_is_refused(tmp_path, trained):
+    values = {"a": {1: 2.0}, "b": {1: 2.0}}
+    trained(values)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    assert "expected no links" in refusal(trained, values, tmp_path / "link")
+    (tmp_path / "link").rename(tmp_path / "a-seed1" / "checkpoints")
+    assert "expected no links" in refusal(trained, values)
+    (tmp_path / "a-seed1" / "checkpoints").unlink()
+    os.mkfifo(tmp_path / "a-seed1" / "command.txt")
+    assert "and no pipes" in refusal(trained, values)
+    assert not list((tmp_path / "precious").iterdir())
