@@ -29,9 +29,12 @@ Sampled gradients replace the factor r_j (:mod:`fairseq_doc.ops.gradient_samplin
 of 16 bits, everything between them has 32, e is rounded once, and sums over chunks have 32.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
+from fairseq_doc.errors import require
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.chunked_loss import ChunkedLoss, Losses, LossInputs, LossSettings, Wanted
 from fairseq_doc.ops.gradient_sampling import threshold_on
@@ -113,7 +116,12 @@ def fused_mixture_nll(
             r < tau takes part in the gradients of components, matrix and bias with probability
             r / tau and the factor tau: unbiased, but cheaper. On a GPU gradients are exact, with a
             warning.
+
+    Raises:
+        FairseqDocError: shapes that do not fit, or a tau that is negative or not finite.
     """
+    is_rate = 0 <= gradient_sampling < math.inf
+    require(is_rate, "gradient_sampling", "at least 0 and finite", gradient_sampling)
     mixture.check(target)
     dtype, tau = mixture_matmul_dtype(mixture, precision), threshold_on(target, gradient_sampling)
     settings = LossSettings(ignore_index, dtype, chunk_bytes, reduction != "none", sampling=tau)
@@ -132,6 +140,7 @@ def fused_smoothed_mixture_nll(
 ) -> tuple[Tensor, Tensor]:
     """:func:`fairseq_doc.ops.reference.smoothed_mixture_nll` in chunks; see
     :func:`fused_mixture_nll`."""
+    require(0 <= smoothing < 1, "smoothing", "in [0, 1)", smoothing)
     mixture.check(target)
     dtype = mixture_matmul_dtype(mixture, precision)
     settings = LossSettings(ignore_index, dtype, chunk_bytes, smoothing=smoothing)

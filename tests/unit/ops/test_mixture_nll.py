@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -292,3 +293,13 @@ def test_a_product_holds_one_chunk(monkeypatch, kind, ignored, tokens):
     else:
         loss_of("chunked", kind, mixture, random_targets(8, 6, ignored=ignored))
     assert rows == [2 * n for n in tokens]
+
+
+@pytest.mark.parametrize("value", [-0.1, math.nan])
+def test_rates_that_cannot_be(value):
+    mixture, target = Mixture(*random_mixture(2, 2, 3, 5)), random_targets(2, 5)
+    smoothed = chunked.fused_smoothed_mixture_nll
+    assert "smoothing must be" in refusal(smoothed, mixture, target, value)
+    nll = chunked.fused_mixture_nll
+    message = refusal(nll, mixture, target, gradient_sampling=value)
+    assert "gradient_sampling must be" in message
