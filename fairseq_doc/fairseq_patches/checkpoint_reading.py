@@ -134,8 +134,8 @@ def _missing_part(state):
 def _adapt_settings(state, overrides):
     """Adapt settings of the model that fairseq would silently drop or not override."""
     model: Any = state["cfg"]["model"]
-    for settings in (state.get("args"), model):  # the file of embeddings may no longer exist
-        for name in ("encoder_embed_path", "decoder_embed_path"):
+    for settings in (state.get("args"), model):  # these files may no longer exist
+        for name in ("encoder_embed_path", "decoder_embed_path", "grow_from"):
             if getattr(settings, name, None) is not None:
                 setattr(settings, name, None)
     known = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None))

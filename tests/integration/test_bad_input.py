@@ -22,7 +22,7 @@ def test_the_error_of_a_process_is_one_line(corpus, tmp_path):
     command = training(corpus.data, tmp_path).replace("--batch-size 8 ", " ")
     assert "need --batch-size" in error_of(fail(command))
     output = fail_here(f"{command} --max-tokens 9")
-    assert "no --max-tokens; got --batch-size None" in output
+    assert "without --max-tokens; got --batch-size None" in output
 
 
 def test_no_optimizer_no_task_no_architecture(corpus, tmp_path):

@@ -167,7 +167,7 @@ def strangers(corpus, checkpoints, tmp_path_factory):
     "path, options, problem",
     [
         ("{first}:{strangers}/other_words.pt", "", "other_words.pt: the checkpoint has another"),
-        ("{strangers}/checkpoint_last.pt", "", "is a translation model"),
+        ("{strangers}/checkpoint_last.pt", "", "got one of the task translation"),
         ("{first}:nothing.pt", "", "cannot read nothing.pt: No such file"),
         ("{first}", "--gen-subset nothing", "no binarised split 'nothing'"),
         ("{first}", "--batch-size 999999", "got 999999"),

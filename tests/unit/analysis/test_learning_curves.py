@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve, read_log
+from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.optim import nt_asgd
 
 SIMPLE = """\
@@ -100,7 +101,7 @@ def test_what_the_optimizer_logs_is_read_back(tmp_path, command):
         import torch
 
         cfg = nt_asgd.NTASGDConfig(
-            lr=[1.0], lr_scheduler_name="nt_asgd", task_name=nt_asgd.TASK, fp16=False, bf16=False
+            lr=[1.0], lr_scheduler_name="nt_asgd", task_name=TASK, fp16=False, bf16=False
         )
         cfg.maximize_best_checkpoint_metric = cfg.disable_validation = False
         cfg.nonmono, cfg.finetune_stages, cfg.no_save = 0, 2, True
