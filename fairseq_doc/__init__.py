@@ -12,14 +12,14 @@ The data goes through the files in this order, and each imports only from what l
     checksums.py                     SHA256SUMS of a data folder
     preparation/                     text and trees -> binarised data
         tokenization.py              Moses, BPE and its models, reserved symbols
-        stages.py                    folders that are made in stages and can be resumed
+        data_folder.py               a folder that is written whole or not at all; its settings
         byte_tokens.py               plain text <-> words or bytes as tokens
+        binarisation.py              fairseq-preprocess, and what it binarised
         byte_text.py                 bytes -> dictionary and binarised splits
-        binarisation.py              fairseq-preprocess, and whether it kept every token
         raw_counts.py                lines, words, characters and bytes of a text as written
         text_form.py                 plain text <-> tokens, by what the data folder says
         pipeline.py                  clean text of one side or two -> units -> binarised data
-        parallel_text.py             raw pairs -> clean, tokenised pairs
+        parallel_text.py             raw pairs -> clean, tokenised pairs -> data
         pydoc_text.py                the text that every Python carries
         corpora.py                   which text, prepared how; published counts
         language_model.py            text -> one stream of words or bytes

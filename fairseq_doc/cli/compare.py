@@ -17,7 +17,7 @@ from fairseq_doc.files import write_lines
 from fairseq_doc.json_text import as_json
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation import raw_counts
-from fairseq_doc.preparation.stages import Say
+from fairseq_doc.preparation.data_folder import Say
 from fairseq_doc.tuning.comparison import SPLITS, compare, curves_of
 from fairseq_doc.tuning.systems import chosen_systems
 from fairseq_doc.tuning.training import MAX_SEEDS

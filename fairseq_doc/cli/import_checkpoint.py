@@ -19,7 +19,7 @@ from fairseq_doc.conversion.foreign import (
 )
 from fairseq_doc.files import whole_file
 from fairseq_doc.options import REQUIRED, option
-from fairseq_doc.preparation.stages import check_destination
+from fairseq_doc.preparation.data_folder import check_destination
 
 EXAMPLE = "fairseq-doc import-checkpoint state_dict.pt imported --words words.txt"
 CHECKPOINT, DICTIONARY = "model.pt", "dict.txt"

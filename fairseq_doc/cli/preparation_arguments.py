@@ -1,15 +1,15 @@
 """Common options of the preparation commands, and how they report."""
 
 import contextlib
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import option
-from fairseq_doc.preparation.stages import Say
+from fairseq_doc.preparation.data_folder import Say
 
 DATA_BIN = Path("data-bin")
 
@@ -34,32 +34,29 @@ class WorkerOptions(PreparationOptions):
     workers: int = option("number of processes for binarisation", 1, least=1, metavar="N")
 
 
-def default_destination(folder: Path, suffix: str = "") -> Path:
+def named_after(folder: Path, suffix: str = "") -> Path:
     """data-bin/NAME, where NAME is the last part of the folder's path."""
     return DATA_BIN / f"{folder.resolve().name}{suffix}"
 
 
-@contextlib.contextmanager
-def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
-    """A function that prints a line, on standard error if the result is JSON, and the list of
-    printed lines. An interruption is reported, and an OSError becomes a ``FairseqDocError``."""
+def report(
+    name: str,
+    settings: PreparationOptions,
+    destination: Path,
+    prepare: Callable[[Path, Say], dict[str, Any]],
+) -> dict[str, Any]:
+    """Prepare ``destination`` and print what is reported, on standard error if the result is JSON.
+    The result is ``destination``, what ``prepare`` gives, and ``report``, the printed lines."""
     lines: list[str] = []
-    program = name.replace("-", "_")
 
     def say(line: str) -> None:
         lines.append(line)
         with contextlib.suppress(BrokenPipeError):  # the reader is gone; the work continues
-            print(f"{program}: {line}", file=sys.stderr if as_json else sys.stdout, flush=True)
+            out = sys.stderr if settings.json else sys.stdout
+            print(f"{name.replace('-', '_')}: {line}", file=out, flush=True)
 
-    try:
-        yield say, lines
-    except KeyboardInterrupt:
-        print(f"{program}: interrupted; run the same command to continue", file=sys.stderr)
-        raise
-    except OSError as error:
-        at = "" if error.filename is None else f" at {error.filename}"
-        problem = f"{error.strerror or error}{at}"
-        raise FairseqDocError(f"{problem}; run the same command to continue") from None
+    counts = prepare(destination, say)
+    return {"destination": os.fspath(destination), **counts, "report": lines}
 
 
 def closing_line(name: str, result: dict[str, Any]) -> str:

@@ -1,17 +1,14 @@
 """prepare: binarise text for a language model."""
 
-import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.cli.preparation_arguments import DATA_BIN, WorkerOptions, closing_line, reporting
+from fairseq_doc.cli.preparation_arguments import DATA_BIN, WorkerOptions, closing_line, report
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.preparation.binarisation import counts_of
 from fairseq_doc.preparation.corpora import ENWIK8, PYDOC, LanguageModelText
 from fairseq_doc.preparation.language_model import prepare
-from fairseq_doc.preparation.pipeline import SPLITS
 
 NAME = "prepare-lm"
 EXAMPLE = """fairseq-doc prepare-lm ptb ptb/ data-bin/ptb
@@ -30,10 +27,13 @@ def run(settings: Options) -> dict[str, Any]:
     """``destination``; ``types`` in fairseq's dictionary; ``splits``, each with its ``sentences``
     and ``tokens``; ``report``, the lines that were printed."""
     source, destination = _places(settings)
-    with reporting(NAME, settings.json) as (say, report):
-        prepare(replace(settings, folder=source), destination, settings.workers, say)
-    counts = counts_of(destination / "dict.txt", SPLITS)
-    return {"destination": os.fspath(destination), **counts, "report": report}
+    text = replace(settings, folder=source)
+    return report(
+        NAME,
+        settings,
+        destination,
+        lambda place, say: prepare(text, place, settings.workers, say).result(),
+    )
 
 
 def _places(settings: Options) -> tuple[Path | None, Path]:

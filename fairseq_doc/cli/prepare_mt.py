@@ -1,17 +1,17 @@
 """prepare: clean, tokenise, segment and binarise parallel text for translation."""
 
-import os
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fairseq_doc.cli.preparation_arguments import (
     WorkerOptions,
     closing_line,
-    default_destination,
-    reporting,
+    named_after,
+    report,
 )
-from fairseq_doc.preparation.binarisation import counts_of
+from fairseq_doc.preparation.data_folder import Say
 from fairseq_doc.preparation.parallel_text import ParallelText, prepare
 
 NAME = "prepare-mt"
@@ -27,15 +27,14 @@ def run(settings: Options, name: str = NAME, suffix: str | None = None) -> dict[
     """``destination``; ``sides``, each with the ``types`` of its dictionary and the ``splits``,
     which have ``sentences`` and ``tokens``; ``report``, the printed lines. ``suffix`` follows the
     folder's name in the default destination."""
-    suffix = f".{settings.pair}" if suffix is None else suffix
-    destination = settings.destination or default_destination(settings.folder, suffix)
-    with reporting(name, settings.json) as (say, report):
-        prepare(settings, destination, settings.workers, say)
-    sides = {}
-    for side in settings.sides:
-        dictionary = destination / f"dict.{side}.txt"
-        sides[side] = counts_of(dictionary, settings.splits, f".{settings.pair}.{side}")
-    return {"destination": os.fspath(destination), "sides": sides, "report": report}
+    suffix = f".{settings.source}-{settings.target}" if suffix is None else suffix
+
+    def prepare_sides(destination: Path, say: Say) -> dict[str, Any]:
+        counts = prepare(settings, destination, settings.workers, say)
+        return {"sides": {side: own.result() for side, own in counts.items()}}
+
+    destination = settings.destination or named_after(settings.folder, suffix)
+    return report(name, settings, destination, prepare_sides)
 
 
 as_text = partial(closing_line, NAME)

@@ -1,7 +1,6 @@
 """prepare: trees in brackets as symbols, (S (NP the dog )NP ... )S, for a language model or a
 parser."""
 
-import os
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,11 +8,9 @@ from typing import Any
 from fairseq_doc.cli.preparation_arguments import (
     PreparationOptions,
     closing_line,
-    default_destination,
-    reporting,
+    named_after,
+    report,
 )
-from fairseq_doc.preparation.binarisation import counts_of
-from fairseq_doc.preparation.pipeline import SPLITS
 from fairseq_doc.preparation.treebank import Treebank, prepare
 
 NAME = "prepare-parsing"
@@ -28,11 +25,10 @@ class Options(PreparationOptions, Treebank):
 def run(settings: Options) -> dict[str, Any]:
     """``destination``; ``types`` in fairseq's dictionary of symbols; ``splits``, each with its
     ``sentences`` and ``tokens``; ``report``, the lines that were printed."""
-    destination = settings.destination or default_destination(settings.folder)
-    with reporting(NAME, settings.json) as (say, report):
-        prepare(settings, destination, say)
-    counts = counts_of(destination / "dict.txt", SPLITS)
-    return {"destination": os.fspath(destination), **counts, "report": report}
+    destination = settings.destination or named_after(settings.folder)
+    return report(
+        NAME, settings, destination, lambda place, say: prepare(settings, place, say).result()
+    )
 
 
 as_text = partial(closing_line, NAME)

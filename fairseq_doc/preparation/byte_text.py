@@ -1,9 +1,8 @@
-"""The bytes of a text -> fairseq's dictionary and binarised splits, in chunks.
+"""The bytes of a text -> fairseq's dictionary and binarised splits.
 
 A line feed is the end mark, so an entry of a split is a line. The last line may lack one.
 """
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,25 +12,18 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dt
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import whole_file
+from fairseq_doc.preparation.binarisation import SplitCounts
 from fairseq_doc.preparation.byte_tokens import LINE_FEED, NAMES
 
-CHUNK = 1 << 22  # bytes in memory at once
-MAX_LINE = (1 << 31) - 1  # bytes; fairseq's index has 32-bit lengths
-_ARCHIVES = {
-    "gzip": rb"\x1f\x8b\x08",
-    "zip": rb"PK\x03\x04",
-    "bzip2": rb"BZh[1-9]1AY&SY",
-    "xz": rb"\xfd7zXZ\x00",
-}
+CHUNK = 1 << 22  # bytes that numpy widens at once
+_PACKED = (b"\x1f\x8b\x08", b"PK\x03\x04", b"BZh91AY&SY", b"\xfd7zXZ\x00")  # gzip, zip, bzip2, xz
 
 
 def check_not_packed(path: Path) -> None:
     """Raise ``FairseqDocError`` for a compressed file."""
     with open(path, "rb") as file:
-        start = file.read(16)
-    for kind, beginning in _ARCHIVES.items():
-        if re.match(beginning, start):
-            raise FairseqDocError(f"{path}: expected the text itself; got a {kind} file: unpack it")
+        if file.read(10).startswith(_PACKED):
+            raise FairseqDocError(f"{path} is compressed: unpack it")
 
 
 def bytes_of(path: Path) -> np.ndarray:
@@ -43,8 +35,7 @@ def bytes_of(path: Path) -> np.ndarray:
 
 def chunks_of(text: np.ndarray) -> Iterator[np.ndarray]:
     """The bytes of a text, ``CHUNK`` at a time."""
-    for start in range(0, len(text), CHUNK):
-        yield text[start : start + CHUNK]
+    return (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))
 
 
 def counts_of_bytes(text: np.ndarray) -> np.ndarray:
@@ -55,11 +46,8 @@ def counts_of_bytes(text: np.ndarray) -> np.ndarray:
 
 def line_ends(text: np.ndarray) -> np.ndarray:
     """(lines,) the offset after each line, with or without a line feed."""
-    ends = [
-        np.flatnonzero(chunk == LINE_FEED) + number * CHUNK + 1
-        for number, chunk in enumerate(chunks_of(text))
-    ]
-    return np.unique(np.concatenate([[0], *ends, [len(text)]]).astype(np.int64))[1:]
+    ends = np.flatnonzero(text == LINE_FEED) + 1
+    return np.unique(np.append(ends, len(text))) if len(text) else ends
 
 
 def make_dictionary(counts: np.ndarray, threshold: int = 0) -> Dictionary:
@@ -78,9 +66,8 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> Dictionary:
     return dictionary
 
 
-def binarise_bytes(text: np.ndarray, prefix: Path, dictionary: Dictionary) -> tuple[int, int]:
-    """Write a text that is not empty as fairseq-preprocess's ``PREFIX.bin`` and ``PREFIX.idx``;
-    gives the numbers of lines and of unknown bytes."""
+def binarise_bytes(text: np.ndarray, prefix: Path, dictionary: Dictionary) -> SplitCounts:
+    """Write a text as fairseq-preprocess's ``PREFIX.bin`` and ``PREFIX.idx``."""
     dtype = best_fitting_int_dtype(len(dictionary))
     index_of = np.array([dictionary.index(name) for name in NAMES], dtype)
     unknown = 0
@@ -90,11 +77,6 @@ def binarise_bytes(text: np.ndarray, prefix: Path, dictionary: Dictionary) -> tu
             binarised.write(tokens)
             unknown += int((tokens == dictionary.unk()).sum())
     sizes = np.diff(line_ends(text), prepend=0)
-    if sizes.max() > MAX_LINE:
-        raise FairseqDocError(
-            f"{prefix.name}: expected lines of at most {MAX_LINE:,} bytes; got one of "
-            f"{sizes.max():,}: split it"
-        )
     with MMapIndexedDataset.Index.writer(f"{prefix}.idx", dtype) as index:
         index.write(sizes.tolist())
-    return len(sizes), unknown
+    return SplitCounts(len(sizes), len(text), unknown)

@@ -1,17 +1,35 @@
 """The texts that a language model is prepared from: published counts, and the options."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_input
-from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.options import REQUIRED, check_ranges, option
+from fairseq_doc.preparation.byte_text import check_not_packed
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
-from fairseq_doc.preparation.pipeline import PublishedCounts
-from fairseq_doc.preparation.text_form import TextForm, form_of
-from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, check_merges, model_name
+from fairseq_doc.preparation.pipeline import SPLITS
+from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of
+from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, check_merges
 
+# Names of any text's files, those of Mikolov's Penn Treebank and of WikiText-2.
+_NAMED = [
+    [form.format(split) for split in SPLITS] for form in ("{}.txt", "ptb.{}.txt", "wiki.{}.tokens")
+]
 ENWIK8, TEXT, PYDOC = "enwik8", "text", "pydoc"
+
+
+@dataclass(frozen=True)
+class PublishedCounts:
+    """A published corpus: tokens of each split with one end mark a line, and types with the end
+    mark; or bytes of each split, and kinds of bytes in all three."""
+
+    tokens: dict[str, int]
+    types: int
+
+
 # For Penn Treebank the paper's Table 1 prints one token more for each split.
 PUBLISHED = {
     "ptb": PublishedCounts({"train": 929_589, "valid": 73_760, "test": 82_430}, types=10_000),
@@ -85,15 +103,23 @@ class LanguageModelText:
         """How words and units are found, without the model of units."""
         return TextForm(WORD, self.tokenizer or "none", self.lang or "en", self.bpe or "none")
 
-    @property
-    def files_of_like(self) -> dict[str, Path]:
-        """``dictionary`` of ``like``, and ``units``, its model of units."""
-        if self.like is None:
-            return {}
-        files = {"dictionary": self.like / "dict.txt"}
-        if self.form.bpe != "none":
-            files["units"] = self.like / model_name(self.form.bpe)
-        return files
+    def with_defaults(self) -> "LanguageModelText":
+        """The same with the defaults that depend on the corpus, or with the choices of ``like``."""
+        if self.like is not None:
+            form = self._form_of_like(self.like)
+            chosen: dict[str, Any] = {"unit": form.unit, "threshold": 0}
+        else:
+            form = self.form
+            check_merges(form.bpe, self.merges)
+            unit = self.unit or (BYTE if self.corpus == ENWIK8 else WORD)
+            least = 2 if (self.corpus, unit) == (PYDOC, WORD) else 0
+            chosen = {
+                "unit": unit,
+                "threshold": least if self.threshold is None else self.threshold,
+                "merges": self.merges or 8_000,
+                "counts": self.counts or PUBLISHED.get(self.corpus),
+            }
+        return replace(self, tokenizer=form.tokenizer, lang=form.language, bpe=form.bpe, **chosen)
 
     def _form_of_like(self, folder: Path) -> TextForm:
         own = ("unit", "threshold", "tokenizer", "lang", "bpe", "merges")
@@ -103,22 +129,78 @@ class LanguageModelText:
                 f"--like: expected the corpus {TEXT} or {PYDOC} and none of --{', --'.join(own)}, "
                 f"which are those of {folder}; got {' '.join([self.corpus, *given])}"
             )
-        check_input(folder / "dict.txt", again=True)
         return form_of(folder)
 
-    def with_defaults(self) -> "LanguageModelText":
-        """The same with the defaults that depend on the corpus, or with the choices of ``like``."""
-        form = self.form if self.like is None else self._form_of_like(self.like)
-        formed = replace(self, tokenizer=form.tokenizer, lang=form.language, bpe=form.bpe)
-        if self.like is not None:
-            return replace(formed, unit=form.unit, threshold=0)
-        check_merges(form.bpe, self.merges)
-        unit = self.unit or (BYTE if self.corpus == ENWIK8 else WORD)
-        least = 2 if (self.corpus, unit) == (PYDOC, WORD) else 0
-        return replace(
-            formed,
-            unit=unit,
-            threshold=least if self.threshold is None else self.threshold,
-            counts=self.counts or PUBLISHED.get(self.corpus),
-            merges=self.merges or 8_000,
+    def check(self) -> None:
+        """Raise ``FairseqDocError`` for unusable values, defaults filled in."""
+        check_ranges(LanguageModelText, self)
+        if self.corpus == ENWIK8 and self.unit != BYTE:
+            raise FairseqDocError(f"--unit: expected byte for {ENWIK8}; got {self.unit}")
+        if self.form != WORDS and (self.corpus not in (TEXT, PYDOC) or self.unit == BYTE):
+            raise FairseqDocError(
+                f"--tokenizer and --bpe: expected words of the corpus {TEXT} or {PYDOC}; got "
+                f"{self.corpus}, --unit {self.unit}"
+            )
+        if self.split is None:
+            return
+        percentages_of(self.split)
+        if self.corpus != TEXT or self.folder is None or self.folder.is_dir():
+            raise FairseqDocError(
+                f"--split: expected the corpus {TEXT} and a file, which it cuts in three; got "
+                f"{self.corpus} {self.folder or ''}"
+            )
+
+    def files(self) -> dict[str, Path]:
+        """{split: file} of a folder, {corpus: file} of a single file, {} for ``pydoc``; they can be
+        read."""
+        if self.folder is None:
+            return {}
+        if self.corpus == ENWIK8 or self.split is not None:
+            files = {self.corpus: self.folder}
+        else:
+            files = dict(zip(SPLITS, self._files_of_folder(self.folder), strict=True))
+        for path in files.values():
+            check_input(path, again=True)
+            if path.stat().st_size == 0:
+                raise FairseqDocError(f"expected text in {path}; got an empty file")
+            if self.unit == BYTE:
+                check_not_packed(path)
+        if self.corpus == ENWIK8 and self.counts is not None:
+            expected, size = sum(self.counts.tokens.values()), self.folder.stat().st_size
+            if size != expected:
+                raise FairseqDocError(
+                    f"{self.folder}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any "
+                    "other file is prepared by: prepare-lm text FILE --split 90,5,5 --unit byte"
+                )
+        return files
+
+    def _files_of_folder(self, folder: Path) -> list[Path]:
+        if not folder.is_dir():
+            got = "a file" if folder.exists() else "no such file or folder"
+            if folder.exists() and self.corpus == TEXT:
+                got += "; --split 90,5,5 cuts it in three"
+            raise FairseqDocError(
+                f"{folder}: expected a folder of {', '.join(_NAMED[0])}; got {got}"
+            )
+        # The most complete set; max gives the first of equals.
+        names = max(_NAMED, key=lambda names: sum((folder / name).exists() for name in names))
+        missing = [name for name in names if not (folder / name).exists()]
+        if missing:
+            raise FairseqDocError(
+                f"expected {', '.join(names)} in {folder}; got no {', no '.join(missing)}"
+            )
+        return [folder / name for name in names]
+
+
+def percentages_of(split: str) -> list[float]:
+    """The three numbers of ``--split``."""
+    try:
+        parts = [float(part) for part in split.split(",")]
+    except ValueError:
+        parts = []
+    if len(parts) != 3 or not all(part > 0 for part in parts) or not math.isclose(sum(parts), 100):
+        raise FairseqDocError(
+            "--split: expected three percentages above 0 that sum to 100, such as 90,5,5; got "
+            f"{shown(split)}"
         )
+    return parts

@@ -1,122 +1,33 @@
-"""Tokenised text, one sentence a line, or any text by its bytes -> data for ``--task
+"""Text, one sentence a line -> one stream of words or of bytes, for ``--task
 bptt_language_modeling``."""
 
 import codecs
-import math
 import sys
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 
 import numpy as np
 
-from fairseq_doc import checksums
-from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import check_input, text_lines, write_lines
-from fairseq_doc.options import check_ranges
-from fairseq_doc.preparation import pydoc_text, raw_counts
-from fairseq_doc.preparation.binarisation import counts_of, load_dictionary
-from fairseq_doc.preparation.byte_text import (
-    binarise_bytes,
-    bytes_of,
-    check_not_packed,
-    chunks_of,
-    counts_of_bytes,
-    line_ends,
-    make_dictionary,
-)
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import text_lines, write_lines
+from fairseq_doc.preparation import byte_text, pydoc_text, raw_counts
+from fairseq_doc.preparation.binarisation import Counts, load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, WORD
-from fairseq_doc.preparation.corpora import ENWIK8, PYDOC, TEXT, LanguageModelText
-from fairseq_doc.preparation.pipeline import (
-    ONE_SIDE,
-    SPLITS,
-    Pipeline,
-    check_published,
-    line_lengths,
-)
-from fairseq_doc.preparation.stages import Lines, Say, check_destination, make_stamp, staged
+from fairseq_doc.preparation.corpora import ENWIK8, TEXT, LanguageModelText, percentages_of
+from fairseq_doc.preparation.data_folder import Say, new_data_folder, write_settings
+from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline
 from fairseq_doc.preparation.text_form import WORDS, TextForm
-from fairseq_doc.preparation.tokenization import moses_remark, untokenised, why_unusable
-
-# Names of any text's files, those of Mikolov's Penn Treebank and of WikiText-2.
-_NAMED = [
-    [form.format(split) for split in SPLITS] for form in ("{}.txt", "ptb.{}.txt", "wiki.{}.tokens")
-]
-
-
-def check(settings: LanguageModelText, destination: Path) -> dict[str, Path]:
-    """Raise ``FairseqDocError`` if a preparation cannot start. Gives {split: file} of a folder,
-    {corpus: file} of a single file, {} for ``pydoc``."""
-    corpus, source = settings.corpus, settings.folder
-    check_ranges(LanguageModelText, settings)
-    if corpus == ENWIK8 and settings.unit != BYTE:
-        raise FairseqDocError(f"--unit: expected byte for {ENWIK8}; got {settings.unit}")
-    if settings.form != WORDS and (corpus not in (TEXT, PYDOC) or settings.unit == BYTE):
-        raise FairseqDocError(
-            f"--tokenizer and --bpe: expected words of the corpus {TEXT} or {PYDOC}; got {corpus}, "
-            f"--unit {settings.unit}"
-        )
-    if settings.split is not None:
-        percentages_of(settings.split)
-        if corpus != TEXT or source is None or source.is_dir():
-            raise FairseqDocError(
-                f"--split: expected the corpus {TEXT} and a file, which it cuts in three; got "
-                f"{corpus} {source or ''}"
-            )
-    check_destination(destination)
-    files = _files(settings)
-    for path in files.values():
-        check_input(path, again=True)
-        if settings.unit == BYTE:
-            check_not_packed(path)
-    if corpus == ENWIK8 and settings.counts is not None:
-        expected, size = sum(settings.counts.tokens.values()), files[ENWIK8].stat().st_size
-        if size != expected:
-            raise FairseqDocError(
-                f"{source}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any other "
-                "file is prepared by: prepare-lm text FILE --split 90,5,5 --unit byte"
-            )
-    return files
+from fairseq_doc.preparation.tokenization import (
+    UNKNOWN,
+    model_name,
+    moses_remark,
+    untokenised,
+    why_unusable,
+)
 
 
-def percentages_of(split: str) -> list[float]:
-    """The three numbers of ``--split``."""
-    try:
-        parts = [float(part) for part in split.split(",")]
-    except ValueError:
-        parts = []
-    if len(parts) != 3 or not all(part > 0 for part in parts) or not math.isclose(sum(parts), 100):
-        raise FairseqDocError(
-            "--split: expected three percentages above 0 that sum to 100, such as 90,5,5; got "
-            f"{shown(split)}"
-        )
-    return parts
-
-
-def _files(settings: LanguageModelText) -> dict[str, Path]:
-    """The files of the text, under any of ``_NAMED``."""
-    source = settings.folder
-    if source is None:
-        return {}
-    if settings.corpus == ENWIK8 or settings.split is not None:
-        return {settings.corpus: source}
-    if not source.is_dir():
-        got = "a file" if source.exists() else "no such file or folder"
-        if source.exists() and settings.corpus == TEXT:
-            got += "; --split 90,5,5 cuts it in three"
-        raise FairseqDocError(f"{source}: expected a folder of {', '.join(_NAMED[0])}; got {got}")
-    # The most complete set; max gives the first of equals.
-    names = max(_NAMED, key=lambda names: sum((source / name).exists() for name in names))
-    missing = [name for name in names if not (source / name).exists()]
-    if missing:
-        raise FairseqDocError(
-            f"expected {', '.join(names)} in {source}; got no {', no '.join(missing)}"
-        )
-    return {split: source / name for split, name in zip(SPLITS, names, strict=True)}
-
-
-def shares_of(path: Path, lines: int, split: str) -> list[int]:
+def line_shares(path: Path, lines: int, split: str) -> list[int]:
     """How many of a file's lines each split gets, less than one line from its percentage."""
     first, second, _ = accumulate(percentages_of(split))
     ends = [0, int(lines * first / 100), int(lines * second / 100), lines]
@@ -133,46 +44,70 @@ def shares_of(path: Path, lines: int, split: str) -> list[int]:
 # ---- words ----
 
 
-NumberedLines = Iterator[tuple[int, str]]
-
-
 def lines_of(
     settings: LanguageModelText, files: dict[str, Path]
-) -> dict[str, tuple[Path, NumberedLines]]:
-    """{split: its file and numbered lines}, to be read one split after the other."""
+) -> Iterator[tuple[str, Path, Iterator[tuple[int, str]]]]:
+    """Every split with its file and its numbered lines, to be read one split after the other."""
     if settings.split is None:
-        return {split: (path, _numbered(path)) for split, path in files.items()}
+        for split, path in files.items():
+            yield split, path, enumerate(text_lines(path), start=1)
+        return
     path = files[settings.corpus]
-    shares = shares_of(path, sum(1 for _ in text_lines(path)), settings.split)
-    whole, named = _numbered(path), zip(SPLITS, shares, strict=True)
-    return {split: (path, islice(whole, share)) for split, share in named}
+    shares = line_shares(path, sum(1 for _ in text_lines(path)), settings.split)
+    whole = enumerate(text_lines(path), start=1)
+    for split, share in zip(SPLITS, shares, strict=True):
+        yield split, path, islice(whole, share)
 
 
-def write_text(settings: LanguageModelText, files: dict[str, Path], folder: Path) -> Lines:
-    """Stage ``text``: three uncompressed files of words with single blanks between them, without a
-    byte order mark, which would join the first word. Yields a warning about untokenised text."""
-    for split, (path, lines) in lines_of(settings, files).items():
-        copy = folder / f"{split}.txt"
-        write_lines(copy, _words(settings.form, path, lines))
-        if copy.stat().st_size == 0:
-            raise FairseqDocError(f"expected text in {path}; got an empty file")
+def write_text(settings: LanguageModelText, files: dict[str, Path], folder: Path, say: Say) -> None:
+    """Write three uncompressed files of words with single blanks between them, without a byte order
+    mark, which would join the first word."""
+    for split, path, lines in lines_of(settings, files):
+        write_lines(folder / f"{split}.txt", _words(settings.form, path, lines))
+    remark = None
     if settings.tokenizer == "moses":
-        yield from filter(None, [moses_remark(settings.form.language)])
+        remark = moses_remark(settings.form.language)
     elif settings.corpus == TEXT:
-        yield from untokenised(text_lines(folder / "train.txt"))
+        remark = untokenised(text_lines(folder / "train.txt"))
+    if remark:
+        say(remark)
 
 
-def _numbered(path: Path) -> NumberedLines:
-    return enumerate(text_lines(path), start=1)
-
-
-def _words(form: TextForm, path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[str]:
+def _words(form: TextForm, path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
     """The words of numbered lines of a file, each line usable; a line may be empty."""
     for number, line in lines:
         words = form.words(line)
         if words and (reason := why_unusable(words, form.bpe)):
             raise FairseqDocError(f"{path}: line {number} {reason}; remove it from the text")
         yield words
+
+
+def check_words(settings: LanguageModelText, counts: Counts, say: Say) -> None:
+    """Compare the counts with the published ones, and warn of unknown words that are never
+    trained."""
+    dictionary, splits = counts
+    if settings.counts is not None:
+        for split, found in splits.items():
+            _check_published(f"{split}.txt", "tokens", settings.counts.tokens[split], found.tokens)
+        # Of fairseq's own <s>, <pad>, </s> and <unk> a text has the last two.
+        types = len(dictionary) - dictionary.nspecial + 2
+        what = "word types with the end mark"
+        _check_published("train.txt", what, settings.counts.types, types)
+    train, valid, test = (splits[split].unknown for split in SPLITS)
+    if settings.like is None and train == 0 < max(valid, test):
+        # Makes the rarest words unknown.
+        least = min(dictionary.count[dictionary.nspecial :]) + 1
+        say(
+            f"warning: {UNKNOWN} occurs {valid} times in valid and {test} in test, but never in "
+            "train: the model cannot learn to predict unknown words, and each costs very many "
+            f"bits; --threshold {least} replaces words that occur less than {least} times in "
+            f"train by {UNKNOWN}"
+        )
+
+
+def _check_published(name: str, what: str, expected: int, number: int) -> None:
+    if number != expected:
+        raise FairseqDocError(f"{name}: expected {expected} {what}, as published; got {number}")
 
 
 # ---- bytes ----
@@ -182,95 +117,114 @@ def bytes_of_splits(settings: LanguageModelText, files: dict[str, Path]) -> dict
     """{split: its bytes}. Published sizes cut a single file, or ``--split`` cuts it at line
     ends."""
     if settings.corpus not in files:
-        return {split: bytes_of(path) for split, path in files.items()}
+        return {split: byte_text.bytes_of(path) for split, path in files.items()}
     path = files[settings.corpus]
-    whole = bytes_of(path)
+    whole = byte_text.bytes_of(path)
     if settings.split is None:
         assert settings.counts is not None
         ends = list(accumulate(settings.counts.tokens.values()))
     else:
-        of_lines = line_ends(whole)
-        ends = of_lines[np.cumsum(shares_of(path, len(of_lines), settings.split)) - 1].tolist()
+        of_lines = byte_text.line_ends(whole)
+        shares = line_shares(path, len(of_lines), settings.split)
+        ends = of_lines[np.cumsum(shares) - 1].tolist()
     return dict(zip(SPLITS, np.split(whole, ends[:-1]), strict=True))
 
 
-def binarise_as_bytes(settings: LanguageModelText, files: dict[str, Path], folder: Path) -> Lines:
-    """Stage ``data`` of bytes; yields its report."""
+def binarise_as_bytes(
+    settings: LanguageModelText, files: dict[str, Path], data: Path, say: Say
+) -> Counts:
+    """Write the dictionary and the splits of bytes."""
     texts, expected = bytes_of_splits(settings, files), settings.counts
-    for split, text in texts.items():
-        if len(text) == 0:
-            raise FairseqDocError(f"expected text in {files[split]}; got an empty file")
+    for split in texts:
         if expected is not None and settings.corpus != ENWIK8:  # counts of words
-            words = sum(line_lengths(files[split]))
-            check_published(f"{split}.txt", "tokens", expected.tokens[split], words)
-    counts = {split: counts_of_bytes(text) for split, text in texts.items()}
+            words = sum(len(line.encode().split()) + 1 for line in text_lines(files[split]))
+            _check_published(f"{split}.txt", "tokens", expected.tokens[split], words)
+    counts = {split: byte_text.counts_of_bytes(text) for split, text in texts.items()}
     kinds = int(np.count_nonzero(sum(counts.values())))
-    yield f"{kinds} kinds of bytes"
+    say(f"{kinds} kinds of bytes")
     if expected is not None and settings.corpus == ENWIK8:
-        check_published(ENWIK8, "kinds of bytes", expected.types, kinds)
+        _check_published(ENWIK8, "kinds of bytes", expected.types, kinds)
     if settings.like is None:
-        dictionary = make_dictionary(counts["train"], settings.threshold or 0)
+        dictionary = byte_text.make_dictionary(counts["train"], settings.threshold or 0)
     else:
-        dictionary = load_dictionary(settings.files_of_like["dictionary"])
-    dictionary.save(str(folder / "dict.txt"))
-    yield f"dictionary: {len(dictionary)} types"
+        dictionary = load_dictionary(settings.like / "dict.txt")
+    dictionary.save(str(data / "dict.txt"))
+    say(f"dictionary: {len(dictionary)} types")
+    splits = {}
     for split, text in texts.items():
-        lines, unknown = binarise_bytes(text, folder / split, dictionary)
-        yield f"{split}: {lines} lines and {len(text)} bytes binarised, {unknown} of them <unk>"
-    checksums.write(folder, [path.name for path in folder.iterdir()])
+        found = splits[split] = byte_text.binarise_bytes(text, data / split, dictionary)
+        say(
+            f"{split}: {found.lines} lines and {found.tokens} bytes binarised, {found.unknown} of "
+            "them <unk>"
+        )
+    return Counts(dictionary, splits)
 
 
 # ---- both ----
 
 
 def count_raw_text(
-    settings: LanguageModelText, files: dict[str, Path], data: Path, folder: Path
-) -> Lines:
-    """Stage ``counts`` of the text as written; yields its report."""
-    texts: dict[str, Iterator[str]]
+    settings: LanguageModelText, files: dict[str, Path], counts: Counts, folder: Path, say: Say
+) -> None:
+    """Count the text as written."""
+    texts: dict[str, Iterator[str]] = {}
     if settings.unit == BYTE:
-        texts = {
-            split: codecs.iterdecode(map(bytes, chunks_of(text)), "utf-8", "surrogateescape")
-            for split, text in bytes_of_splits(settings, files).items()
-        }
+        for split, text in bytes_of_splits(settings, files).items():
+            chunks = map(bytes, byte_text.chunks_of(text))
+            texts[split] = codecs.iterdecode(chunks, "utf-8", "surrogateescape")
     else:
-        texts = {
-            split: raw_counts.with_line_ends((line for _, line in lines), WORD)
-            for split, (_, lines) in lines_of(settings, files).items()
-        }
-    splits = counts_of(data / "dict.txt", SPLITS)["splits"]
-    tokens = {split: own["tokens"] for split, own in splits.items()}
-    yield from raw_counts.write(texts, tokens, folder)
+        for split, _, lines in lines_of(settings, files):
+            texts[split] = raw_counts.with_line_ends((line for _, line in lines), WORD)
+    found = {}
+    for split, pieces in texts.items():
+        own = found[split] = raw_counts.count(pieces, counts.splits[split].tokens)
+        say(
+            f"{split}: {own.lines} lines, {own.words} words, {own.characters} characters and "
+            f"{own.bytes} bytes as written"
+        )
+    raw_counts.write(found, folder)
 
 
 def prepare(
     settings: LanguageModelText, destination: Path, workers: int = 1, say: Say = print
-) -> None:
-    """Prepare ``destination``, or resume; see :func:`parallel_text.prepare`."""
+) -> Counts:
+    """Prepare ``destination``; see :func:`parallel_text.prepare`."""
     settings = settings.with_defaults()
-    files = check(settings, destination)
-    made_by = {} if files else {"python": sys.version}
-    stamp = make_stamp(LanguageModelText, settings, {**files, **settings.files_of_like}, made_by)
-    pipeline = Pipeline(
-        {ONE_SIDE: settings.form},
-        merges=settings.merges or 0,
-        threshold=settings.threshold or 0,
-        like=settings.like,
-        published=settings.counts,
-        workers=workers,
-    )
-    with staged(destination, stamp, say) as stages:
-        copies = [] if settings.form == WORDS else [stages.settings]
-        if not files:
-            text = stages.run("text", pydoc_text.write)
+    settings.check()
+    files = settings.files()
+    with new_data_folder(destination, say) as (data, say):
+        if settings.form != WORDS:
+            _write_settings(settings, files, data)
+        text = data.parent / "text"
+        if not files:  # of pydoc, which is kept
+            text = data / "text"
+            text.mkdir()
+            pydoc_text.write(text, say)
             files = {split: text / f"{split}.txt" for split in SPLITS}
-            copies.append(text)
         elif settings.unit == WORD:
-            text = stages.run("text", partial(write_text, settings, files))
+            text.mkdir()
+            write_text(settings, files, text, say)
         if settings.unit == BYTE:
-            data = stages.run("data", partial(binarise_as_bytes, settings, files))
+            counts = binarise_as_bytes(settings, files, data, say)
         else:
-            data, models = pipeline.run(stages, text)
-            copies += models
-        counts = stages.run("counts", partial(count_raw_text, settings, files, data))
-        stages.finish(data, destination, [*copies, counts / raw_counts.NAME])
+            pipeline = Pipeline(
+                {ONE_SIDE: settings.form},
+                merges=settings.merges or 0,
+                threshold=settings.threshold or 0,
+                like=settings.like,
+                workers=workers,
+            )
+            counts = pipeline.run(text, data, say)[ONE_SIDE]
+            check_words(settings, counts, say)
+        count_raw_text(settings, files, counts, data, say)
+    return counts
+
+
+def _write_settings(settings: LanguageModelText, files: dict[str, Path], folder: Path) -> None:
+    read, like = dict(files), settings.like
+    if like is not None:
+        read["dictionary"] = like / "dict.txt"
+        if settings.form.bpe != "none":
+            read["units"] = like / model_name(settings.form.bpe)
+    made_by = {} if files else {"python": sys.version}
+    write_settings(folder, LanguageModelText, settings, read, made_by)

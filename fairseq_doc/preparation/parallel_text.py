@@ -1,8 +1,7 @@
 """Raw parallel text -> clean, tokenised, segmented, binarised data of fairseq's translation task.
 
-FOLDER holds FILE.SRC and FILE.TGT, one sentence a line. The first stage, ``text``, writes clean
-words; unusable training pairs are dropped, and listed with the reason. :class:`Pipeline` has the
-others.
+FOLDER holds FILE.SRC and FILE.TGT, one sentence a line. Unusable training pairs are dropped, and
+listed with the reason.
 """
 
 import argparse
@@ -11,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
@@ -20,16 +18,10 @@ from typing import IO, Any
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import REQUIRED, check_ranges, option
+from fairseq_doc.preparation.binarisation import Counts
 from fairseq_doc.preparation.byte_tokens import WORD
-from fairseq_doc.preparation.pipeline import Pipeline
-from fairseq_doc.preparation.stages import (
-    Lines,
-    Say,
-    check_destination,
-    made_lines,
-    make_stamp,
-    staged,
-)
+from fairseq_doc.preparation.data_folder import Say, new_data_folder, write_settings
+from fairseq_doc.preparation.pipeline import Pipeline, made_lines
 from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.preparation.tokenization import (
     BPE_KINDS,
@@ -107,10 +99,6 @@ class ParallelText:
         return self.source, self.target
 
     @property
-    def pair(self) -> str:
-        return f"{self.source}-{self.target}"
-
-    @property
     def splits(self) -> dict[str, str]:
         """{fairseq's name of a split: the raw files' name without the side}."""
         names = {"train": self.train}
@@ -176,16 +164,18 @@ def why_dropped(pair: list[str], settings: ParallelText) -> str | None:
     return None
 
 
-def write_text(settings: ParallelText, folder: Path) -> Lines:
-    """Stage ``text``; yields its report."""
+def write_text(settings: ParallelText, folder: Path, data: Path, say: Say) -> None:
+    """Write the clean, tokenised text into a folder, and ``dropped.tsv`` into that of the data."""
     if settings.tokenizer == "moses":
-        yield from filter(None, map(moses_remark, settings.sides))
-    with open(folder / "dropped.tsv", "w", encoding="utf-8") as dropped:
+        for remark in filter(None, map(moses_remark, settings.sides)):
+            say(remark)
+    with open(data / "dropped.tsv", "w", encoding="utf-8") as dropped:
         for split in reversed(settings.splits):  # training text, the longest, last
-            yield from _write_split(settings, split, folder, dropped)
+            _write_split(settings, split, folder, dropped, say)
     if settings.tokenizer == "none":
         for name in (f"train.{side}" for side in settings.sides):
-            yield from untokenised(made_lines(folder / name), name)
+            if warning := untokenised(made_lines(folder / name), name):
+                say(warning)
 
 
 def _usable_pairs(
@@ -213,8 +203,9 @@ def _usable_pairs(
         yield pair
 
 
-def _write_split(settings: ParallelText, split: str, folder: Path, dropped: IO[str]) -> Lines:
-    """Write both sides of a split; yields its report."""
+def _write_split(
+    settings: ParallelText, split: str, folder: Path, dropped: IO[str], say: Say
+) -> None:
     counts: Counter[str] = Counter()
     long = []  # numbers of the kept pairs with too many words
     with contextlib.ExitStack() as stack:
@@ -228,42 +219,37 @@ def _write_split(settings: ParallelText, split: str, folder: Path, dropped: IO[s
                 counts[f"unknown {side}"] += words.count(UNKNOWN)
                 file.write(f"{line}\n")
             if max(line.count(" ") for line in pair) >= settings.max_words:  # not training
-                long.append(counts["read"])
+                long.append(str(counts["read"]))
     if not counts["kept"]:
         source, target = settings.raw(split)
         raise FairseqDocError(f"{source} and {target}: every pair would be dropped")
     name = settings.splits[split]
-    yield f"{split}: {counts['read']:,} pairs read from {name}, {counts['kept']:,} kept"
+    say(f"{split}: {counts['read']:,} pairs read from {name}, {counts['kept']:,} kept")
     for what, count in sorted(counts.items()):
         if what.startswith("dropped: "):
-            yield f"{split}: {count:,} {what}"
+            say(f"{split}: {count:,} {what}")
     if long:
         more = " ..." if len(long) > LONG_LINES_LISTED else ""
-        yield (
+        say(
             f"{split}: {len(long):,} of more than {settings.max_words} words on a side, kept "
-            f"whole: line {', '.join(map(str, long[:LONG_LINES_LISTED]))}{more}"
+            f"whole: line {', '.join(long[:LONG_LINES_LISTED])}{more}"
         )
     for side in settings.sides:
         unknown = counts[f"unknown {side}"]
         marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
-        yield (
+        say(
             f"{split}.{side}: {counts[f'cleaned {side}']:,} lines cleaned, "
             f"{counts[f'words {side}']:,} words{marks}"
         )
 
 
-def prepare(settings: ParallelText, destination: Path, workers: int = 1, say: Say = print) -> None:
-    """Prepare ``destination``, or resume; the result does not depend on ``workers``. ``say`` takes
-    one line of the report at a time. Raises ``FairseqDocError`` for unusable text or settings, and
-    then leaves nothing behind."""
+def prepare(
+    settings: ParallelText, destination: Path, workers: int = 1, say: Say = print
+) -> dict[str, Counts]:
+    """Prepare ``destination``; gives the counts of each side. The result does not depend on
+    ``workers``. ``say`` takes one line of the report at a time. Raises ``FairseqDocError`` for
+    unusable text or settings; after any error nothing is left behind."""
     settings.check()
-    check_destination(destination)
-    raw = {
-        f"{settings.splits[split]}.{side}": path
-        for split in settings.splits
-        for side, path in zip(settings.sides, settings.raw(split), strict=True)
-    }
-    made_by = {tool: version(tool) for tool in ("sacremoses", "subword-nmt", "sentencepiece")}
     pipeline = Pipeline(
         settings.forms,
         tuple(settings.splits),
@@ -272,7 +258,15 @@ def prepare(settings: ParallelText, destination: Path, workers: int = 1, say: Sa
         settings.threshold,
         workers=workers,
     )
-    with staged(destination, make_stamp(ParallelText, settings, raw, made_by), say) as stages:
-        text = stages.run("text", partial(write_text, settings))
-        data, models = pipeline.run(stages, text)
-        stages.finish(data, destination, [stages.settings, text / "dropped.tsv", *models])
+    with new_data_folder(destination, say) as (data, say):
+        raw = {
+            f"{file}.{side}": settings.folder / f"{file}.{side}"
+            for file in settings.splits.values()
+            for side in settings.sides
+        }
+        made_by = {tool: version(tool) for tool in ("sacremoses", "subword-nmt", "sentencepiece")}
+        write_settings(data, ParallelText, settings, raw, made_by)
+        text = data.parent / "text"
+        text.mkdir()
+        write_text(settings, text, data, say)
+        return pipeline.run(text, data, say)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_doc.files import write_lines
-from fairseq_doc.preparation.stages import Lines
+from fairseq_doc.preparation.data_folder import Say
 
 TOKEN = re.compile(r"[a-z_]+|\d+|[^\sa-z_\d]")
 
@@ -25,8 +25,8 @@ def paragraphs() -> Iterator[list[str]]:
                 yield tokens
 
 
-def write(folder: Path) -> Lines:
-    """Write train.txt, valid.txt and test.txt; yields their sizes."""
+def write(folder: Path, say: Say) -> None:
+    """Write train.txt, valid.txt and test.txt, and report their sizes."""
     numbers: dict[str, int] = {}
     for number, tokens in enumerate(paragraphs()):
         numbers.setdefault(" ".join(tokens), number)  # topics repeat some; splits may not share one
@@ -36,4 +36,4 @@ def write(folder: Path) -> Lines:
     for split, lines in splits.items():
         write_lines(folder / f"{split}.txt", lines)
         tokens_of_split = sum(len(line.split()) + 1 for line in lines)
-        yield f"{split}.txt: {len(lines):,} lines, {tokens_of_split:,} tokens"
+        say(f"{split}.txt: {len(lines):,} lines, {tokens_of_split:,} tokens")

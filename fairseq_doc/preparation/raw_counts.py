@@ -1,4 +1,4 @@
-"""How long the splits of a data folder are as they were written, before any tokenisation.
+"""How long the splits of a data folder are as written, before any tokenisation.
 
 Perplexity a token depends on how a text was cut into tokens. With these counts it becomes figures
 that do not: perplexity a word, bits a character, bits a byte.
@@ -15,7 +15,6 @@ from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import read_text, write_lines
 from fairseq_doc.preparation.byte_tokens import BYTE
-from fairseq_doc.preparation.stages import Lines
 
 NAME = "raw_counts.json"  # {split: its RawCounts}
 
@@ -54,16 +53,8 @@ def with_line_ends(lines: Iterable[str], unit: str) -> Iterator[str]:
     return (f"{line if unit == BYTE else line.removesuffix(chr(13))}\n" for line in lines)
 
 
-def write(texts: Mapping[str, Iterable[str]], tokens: Mapping[str, int], folder: Path) -> Lines:
-    """Stage ``counts``, from the pieces of each split and the number of its tokens; yields its
-    report."""
-    counts = {}
-    for split, pieces in texts.items():
-        counts[split] = count(pieces, tokens[split])
-        yield (
-            "{split}: {lines} lines, {words} words, {characters} characters and {bytes} bytes as "
-            "written".format(split=split, **asdict(counts[split]))
-        )
+def write(counts: Mapping[str, RawCounts], folder: Path) -> None:
+    """Write the counts of each split."""
     content = {split: asdict(own) for split, own in counts.items()}
     write_lines(folder / NAME, [json.dumps(content, indent=1)])
 
@@ -76,14 +67,13 @@ def read(data: str, split: str) -> RawCounts | None:
         return None
     checksums.check(path)
     try:
-        found = json.loads(read_text(path))
-        counts = {name: RawCounts(**own) for name, own in found.items()}
+        own = json.loads(read_text(path)).get(split)
+        return own and RawCounts(**own)
     except (ValueError, TypeError, AttributeError):
         raise FairseqDocError(
             f"{path}: expected the counts that prepare-lm writes; prepare the data again, or remove "
             "the file to do without"
         ) from None
-    return counts.get(split)
 
 
 def missing(data: str) -> str:

@@ -76,31 +76,20 @@ def tree_of(
     symbols: Sequence[str], words: Sequence[str] | None = None, tags: Sequence[str] | None = None
 ) -> Tree:
     """The tree of symbols, under a root TOP, with ``words`` in place of the symbols' own; tags are
-    XX by default. Raises ``FairseqDocError`` for symbols that are no tree, or another number of
-    words or tags."""
+    XX by default. Raises ``FairseqDocError`` for symbols that are no tree."""
     tree = TreeBuilder()
     for symbol in symbols:
         if symbol[0] == "(":
             tree.open(symbol[1:])
         elif symbol[0] == ")":
-            if not tree.unclosed:
-                raise FairseqDocError(f"expected a word or an opening bracket; got {symbol}")
-            label, start, end = tree.close()
-            if label != symbol[1:]:
-                raise FairseqDocError(f"expected ){label}; got {symbol}")
-            if start == end:
-                raise FairseqDocError(f"({label} holds no word")
+            label, start, end = tree.close() if tree.unclosed else ("", 0, 0)
+            if label != symbol[1:] or start == end:
+                raise FairseqDocError(f"{symbol} closes no bracket, another one or an empty one")
         else:
             tree.words.append(symbol)
-    if tree.unclosed:
-        label = tree.brackets[tree.unclosed[-1]][0]
-        raise FairseqDocError(f"expected ){label}; got the end")
-    if not tree.words:
-        raise FairseqDocError("expected a word; got none")
+    if tree.unclosed or not tree.words:
+        raise FairseqDocError("expected a tree; got one without words or without its end")
     count = len(tree.words)
     words = tree.words if words is None else words
     tags = [NO_TAG] * count if tags is None else tags
-    for name, given in (("words", words), ("tags", tags)):
-        if len(given) != count:
-            raise FairseqDocError(f"expected {count} {name}; got {len(given)}")
     return Tree(tuple(words), tuple(tags), (("TOP", 0, count), *tree.brackets))

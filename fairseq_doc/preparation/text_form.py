@@ -14,7 +14,7 @@ from fairseq.utils import split_paths
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.preparation.binarisation import load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, WORD, text_of, tokens_of, unit_of
-from fairseq_doc.preparation.stages import other_settings, text_settings
+from fairseq_doc.preparation.data_folder import SETTINGS, read_settings
 from fairseq_doc.preparation.tokenization import (
     CONTROL,
     RESERVED,
@@ -134,13 +134,16 @@ def form_of_side(data: str | Path, side: str) -> TextForm:
     """That of a side, such as ``en``, of a folder of ``prepare-mt`` or ``prepare-headline``; plain
     words without their settings."""
     folder = Path(split_paths(str(data))[0])
-    settings = text_settings(folder)
+    settings = read_settings(folder)
     if settings is None:
         return WORDS
-    joint, bpe = settings.get("joint"), settings["bpe"]
-    if not isinstance(joint, bool) or side not in (settings.get("source"), settings.get("target")):
-        raise other_settings(folder, f"no side {side}, or joint {joint!r}")
-    model = None if bpe == "none" else folder / model_name(bpe, None if joint else side)
+    if side not in (settings.get("source"), settings.get("target")):
+        raise FairseqDocError(
+            f"{folder / SETTINGS}: expected the settings of parallel text with a side {side}; got "
+            "others"
+        )
+    bpe = settings["bpe"]
+    model = None if bpe == "none" else folder / model_name(bpe, None if settings["joint"] else side)
     return TextForm(WORD, settings["tokenizer"], side, bpe, model, marks_unknown=False)
 
 
@@ -148,14 +151,16 @@ def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:
     """That of a folder of ``prepare-lm`` or of ``fairseq-preprocess --only-source``."""
     folder = Path(split_paths(str(data))[0])
     unit = unit_of(dictionary or load_dictionary(folder / "dict.txt"))
-    settings = text_settings(folder)
+    settings = read_settings(folder)
     if settings is None or unit == BYTE:
         return TextForm(unit)
-    language, bpe = settings.get("lang"), settings["bpe"]
-    if not isinstance(language, str):
-        raise other_settings(folder, f"language {language!r}")
+    if "lang" not in settings:
+        raise FairseqDocError(
+            f"{folder / SETTINGS}: expected the settings of prepare-lm; got others"
+        )
+    bpe = settings["bpe"]
     model = None if bpe == "none" else folder / model_name(bpe)
-    return TextForm(unit, settings["tokenizer"], language, bpe, model)
+    return TextForm(unit, settings["tokenizer"], settings["lang"], bpe, model)
 
 
 def _around_unknown(function: Callable[[str], str]) -> Callable[[str], str]:

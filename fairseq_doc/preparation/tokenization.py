@@ -73,49 +73,34 @@ def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
     """A function from a line of words to its units. ``model`` is a file of subword-nmt's codes or
     sentencepiece's model; raises ``FairseqDocError`` for an unusable one."""
     checksums.check(model)
+    check_input(model, again=True)
     if bpe == "subword_nmt":
-        return _read_codes(model).process_line
+        from subword_nmt.apply_bpe import BPE
+
+        codes = io.StringIO("\n".join(text_lines(model)))
+        with contextlib.redirect_stderr(io.StringIO()) as problem:
+            try:
+                return BPE(codes).process_line
+            except (SystemExit, ValueError) as error:  # it exits at a damaged line
+                raise FairseqDocError(
+                    f"{model}: expected subword-nmt's codes; got "
+                    f"{shown(problem.getvalue() or str(error))}"
+                ) from None
     import sentencepiece
 
-    check_input(model)
     try:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     except (RuntimeError, OSError) as error:
         raise FairseqDocError(
-            f"{model}: expected a model of sentencepiece; got another or a damaged file "
-            f"({shown(str(error))})"
+            f"{model}: expected a model of sentencepiece; got {shown(str(error))}"
         ) from None
-
-    def segment(line: str) -> str:
-        return " ".join(processor.encode(line, out_type=str))
-
-    return segment
-
-
-def _read_codes(path: str | Path) -> Any:
-    """subword-nmt's object of a file of codes."""
-    from subword_nmt.apply_bpe import BPE
-
-    codes = io.StringIO("\n".join(text_lines(path)))
-    with contextlib.redirect_stderr(io.StringIO()) as problem:
-        try:
-            return BPE(codes)
-        except (SystemExit, ValueError) as error:  # it ends the process at a damaged line
-            raise FairseqDocError(
-                f"{path}: expected subword-nmt's codes, two units a line with a blank between; got "
-                f"{shown(problem.getvalue() or str(error))}"
-            ) from None
+    return lambda line: " ".join(processor.encode(line, out_type=str))
 
 
 def check_merges(bpe: str, merges: int | None) -> None:
     """Refuse a number of merges that was given (None: by default) where there are no units."""
     if bpe == "none" and merges is not None:
         raise FairseqDocError(f"--merges {merges}: expected none with --bpe none")
-
-
-def learn_model(bpe: str, lines: Iterator[str], model: Path, merges: int) -> str:
-    """Write a model of this many merges or pieces; gives a report."""
-    return (learn_merges if bpe == "subword_nmt" else learn_sentencepiece)(lines, model, merges)
 
 
 def learn_merges(lines: Iterator[str], model: Path, merges: int) -> str:
@@ -165,7 +150,10 @@ def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> str:
     return f"{pieces:,} pieces learned"
 
 
-def untokenised(lines: Iterable[str], name: str = "train") -> Iterator[str]:
+LEARN = {"subword_nmt": learn_merges, "sentencepiece": learn_sentencepiece}
+
+
+def untokenised(lines: Iterable[str], name: str = "train") -> str | None:
     """A warning if more commas are attached to words than separate. Other marks do not show it:
     abbreviations keep their full stop, and French sets ? ! : ; apart."""
     separate = attached = 0
@@ -173,12 +161,13 @@ def untokenised(lines: Iterable[str], name: str = "train") -> Iterator[str]:
         for word in line.split():
             separate += word == ","
             attached += word != "," and word.endswith(",")
-    if attached > separate:
-        yield (
-            f"warning: {name} looks untokenised: {attached} commas are attached to words, "
-            f"{separate} separate; text is split at blanks only, so a word with a comma is "
-            "another word; --tokenizer moses makes it a word of its own"
-        )
+    if attached <= separate:
+        return None
+    return (
+        f"warning: {name} looks untokenised: {attached} commas are attached to words, "
+        f"{separate} separate; text is split at blanks only, so a word with a comma is "
+        "another word; --tokenizer moses makes it a word of its own"
+    )
 
 
 def holds_long_word(line: str) -> bool:

@@ -6,8 +6,6 @@ The finished folder holds
     text/{train,valid,test}.txt      the symbols as text, a tree a line
     trees/{train,valid,test}.mrg     their trees, one a line
     pairs/                           with --pairs: for --task translation -s words -t symbols
-
-The stages are ``text`` (text/, trees/, sentences/), ``data`` and ``pairs``.
 """
 
 import glob
@@ -15,16 +13,16 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation import parallel_text
+from fairseq_doc.preparation.binarisation import Counts
+from fairseq_doc.preparation.data_folder import Say, new_data_folder
 from fairseq_doc.preparation.parallel_text import ParallelText
 from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline
-from fairseq_doc.preparation.stages import Lines, Say, check_destination, make_stamp, staged
 from fairseq_doc.preparation.symbols import WordSymbols, is_reserved, symbols_of
 from fairseq_doc.preparation.text_form import WORDS as PLAIN_WORDS
 from fairseq_doc.preparation.tokenization import clean
@@ -117,12 +115,14 @@ def read_split(settings: Treebank, split: str, paths: list[Path]) -> tuple[list[
     return trees, report
 
 
-def write_text(settings: Treebank, files: dict[str, list[Path]], folder: Path) -> Lines:
-    """Stage ``text``; yields its report."""
+def write_text(
+    settings: Treebank, files: dict[str, list[Path]], data: Path, sentences: Path, say: Say
+) -> None:
+    """Write text/ and trees/ of the data, and the pairs of words and symbols into ``sentences``."""
     trees = {}
     for split in SPLITS:
         trees[split], report = read_split(settings, split, files[split])
-        yield report
+        say(report)
     occurrences = Counter(word.lower() for tree in trees["train"] for word in tree.words)
     known = {
         word
@@ -131,41 +131,31 @@ def write_text(settings: Treebank, files: dict[str, list[Path]], folder: Path) -
         if count >= settings.threshold and not is_reserved(word) and clean(word) == word
     }
     word_symbol = WordSymbols(known, settings.unknown == "shape")
-    yield f"{len(known):,} of {len(occurrences):,} words occur {settings.threshold} times or more"
-    for name in ("text", "trees", "sentences"):
-        (folder / name).mkdir()
+    say(f"{len(known):,} of {len(occurrences):,} words occur {settings.threshold} times or more")
+    for folder in (data / "text", data / "trees", sentences):
+        folder.mkdir()
     for split, own in trees.items():
         rare = sum(word.lower() not in known for tree in own for word in tree.words)
         symbols = [" ".join(symbols_of(tree, word_symbol)) for tree in own]
         words = [" ".join(map(word_symbol, tree.words)) for tree in own]
-        write_lines(folder / "text" / f"{split}.txt", symbols)
-        write_lines(folder / "trees" / f"{split}.mrg", map(bracketed, own))
-        write_lines(folder / "sentences" / f"{split}.{SYMBOLS}", symbols)
-        write_lines(folder / "sentences" / f"{split}.{WORDS}", words)
+        write_lines(data / "text" / f"{split}.txt", symbols)
+        write_lines(data / "trees" / f"{split}.mrg", map(bracketed, own))
+        write_lines(sentences / f"{split}.{SYMBOLS}", symbols)
+        write_lines(sentences / f"{split}.{WORDS}", words)
         count = sum(line.count(" ") + 1 for line in symbols)
-        yield f"{split}: {count:,} symbols, {rare:,} of them of rare words"
+        say(f"{split}: {count:,} symbols, {rare:,} of them of rare words")
 
 
-def write_pairs(sentences: Path, folder: Path) -> Lines:
-    """Stage ``pairs``; yields its report."""
-    settings = ParallelText(
-        WORDS, SYMBOLS, sentences, bpe="none", tokenizer="none", max_words=sys.maxsize
-    )
-    lines: list[str] = []
-    parallel_text.prepare(settings, folder / "pairs", say=lines.append)
-    yield from (f"pairs: {line}" for line in lines)
-
-
-def prepare(settings: Treebank, destination: Path, say: Say = print) -> None:
-    """Prepare ``destination``, or resume; see :func:`parallel_text.prepare`."""
-    check_destination(destination)
+def prepare(settings: Treebank, destination: Path, say: Say = print) -> Counts:
+    """Prepare ``destination``; see :func:`parallel_text.prepare`."""
     files = files_of(settings)
-    named = {f"{split} {n}": path for split in SPLITS for n, path in enumerate(files[split])}
-    with staged(destination, make_stamp(Treebank, settings, named, {}), say) as stages:
-        made = stages.run("text", partial(write_text, settings, files))
-        data, _ = Pipeline({ONE_SIDE: PLAIN_WORDS}).run(stages, made / "text")
-        copies = [made / "text", made / "trees"]
+    with new_data_folder(destination, say) as (data, say):
+        sentences = data.parent / "sentences"
+        write_text(settings, files, data, sentences, say)
+        counts = Pipeline({ONE_SIDE: PLAIN_WORDS}).run(data / "text", data, say)
         if settings.pairs:
-            pairs = stages.run("pairs", partial(write_pairs, made / "sentences"))
-            copies.append(pairs / "pairs")
-        stages.finish(data, destination, copies)
+            pairs = ParallelText(
+                WORDS, SYMBOLS, sentences, bpe="none", tokenizer="none", max_words=sys.maxsize
+            )
+            parallel_text.prepare(pairs, data / "pairs", say=lambda line: say(f"pairs: {line}"))
+    return counts[ONE_SIDE]

@@ -9,14 +9,11 @@ from itertools import accumulate, compress
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import MAX_LINE, text_lines
+from fairseq_doc.files import text_lines
 
 TRACE = "-NONE-"
 NO_TAG = "XX"
 ROOTS = ("", "TOP", "S1", "ROOT")
-# The Penn Treebank's largest tree has 271 words, and none is 40 deep.
-MAX_PARTS = 10_000  # words and brackets of a tree
-MAX_DEPTH = 1_000
 # A tag with its word; an opening bracket with its label; a closing bracket; anything else.
 _PART = re.compile(r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII)
 _FUNCTION = re.compile(r"(?<=.)[-=].*")
@@ -86,27 +83,42 @@ def parse_tree(
             it is XX or the sentence's own, and a constituent otherwise.
 
     Raises:
-        FairseqDocError: a damaged or too large tree; not as many words as the sentence has.
+        FairseqDocError: a damaged tree; not as many words as the sentence has.
     """
-    try:
-        return _parse(text, allow_empty, sentence, tagged)
-    except FairseqDocError as error:
-        raise FairseqDocError(f"{where}: {error}") from None
+    tree, tags, flaw = _read(text, where, sentence, tagged)
+    if tree.unclosed:
+        flaw = f"the tree is not closed: expected {len(tree.unclosed)} more closing brackets"
+    elif allow_empty:
+        flaw = None
+    elif not tree.words:
+        flaw = "expected a tree; got one without words"
+    if flaw is not None:
+        raise FairseqDocError(f"{where}: {flaw}")
+    if not tree.words:
+        return EMPTY
+    brackets = tuple(bracket for bracket in tree.brackets if bracket[1] < bracket[2])
+    if sentence is None:
+        return Tree(tuple(tree.words), tuple(tags), brackets)
+    if len(tree.words) != len(sentence.words):
+        raise FairseqDocError(
+            f"{where}: expected {len(sentence.words)} words, as its sentence has; got "
+            f"{len(tree.words)}"
+        )
+    return replace(sentence, brackets=brackets)
 
 
-def _parse(text: str, allow_empty: bool, sentence: Tree | None, tagged: bool) -> Tree:
+def _read(
+    text: str, where: str, sentence: Tree | None, tagged: bool
+) -> tuple[TreeBuilder, list[str], str | None]:
+    """The tree, its tags, and the first constituent that is not as it should be."""
     tree, tags = TreeBuilder(), []
-    lack = None  # the first one; no error if the tree has no words at all
+    flaw = None
     for part in _PART.finditer(text):
         tag, word, label, closing, stray = part.groups()
         place = len(tree.words)
-        if not tree.unclosed and (tree.words or tree.brackets):
-            raise FairseqDocError(f"expected one tree; got {shown(part[0])} after its end")
-        if place + len(tree.brackets) > MAX_PARTS or len(tree.unclosed) > MAX_DEPTH:
-            raise FairseqDocError(
-                f"expected a sentence's tree; got one of more than {MAX_PARTS:,} words and brackets, "
-                f"or more than {MAX_DEPTH:,} brackets inside each other"
-            )
+        begun = tree.words or tree.brackets
+        if not tree.unclosed and (begun or closing):
+            raise FairseqDocError(f"{where}: expected one tree; got {shown(part[0])} outside it")
         if tag is not None:
             own = None if sentence is None or tagged else sentence.tags[place : place + 1]
             if own is not None and tag not in (NO_TAG, *own):
@@ -115,38 +127,19 @@ def _parse(text: str, allow_empty: bool, sentence: Tree | None, tagged: bool) ->
             tags.append(tag)
         elif label is not None:
             if not label and tree.unclosed:
-                lack = lack or "a bracket below the root has no label"
+                flaw = flaw or "a bracket below the root has no label"
             tree.open(label)
         elif closing:
-            if not tree.unclosed:
-                raise FairseqDocError("a bracket is closed that was not opened")
             label, start, end = tree.close()
             if start == end:
-                lack = lack or f"the bracket {shown(label)} holds no word"
+                flaw = flaw or f"the bracket {shown(label)} holds no word"
         elif sentence is None or not tree.unclosed:
             raise FairseqDocError(
-                f"expected every word with its tag, (TAG word); got {shown(stray)} alone"
+                f"{where}: expected every word with its tag, (TAG word); got {shown(stray)} alone"
             )
         else:
             tree.words.append(stray)
-    if tree.unclosed:
-        raise FairseqDocError(
-            f"the tree is not closed: expected {len(tree.unclosed)} more closing brackets"
-        )
-    if not tree.words and allow_empty:
-        return EMPTY
-    if not tree.words:
-        raise FairseqDocError("expected a tree; got one without words")
-    if lack is not None and not allow_empty:
-        raise FairseqDocError(lack)
-    brackets = tuple(bracket for bracket in tree.brackets if bracket[1] < bracket[2])
-    if sentence is None:
-        return Tree(tuple(tree.words), tuple(tags), brackets)
-    if len(tree.words) != len(sentence.words):
-        raise FairseqDocError(
-            f"expected {len(sentence.words)} words, as its sentence has; got {len(tree.words)}"
-        )
-    return replace(sentence, brackets=brackets)
+    return tree, tags, flaw
 
 
 def read_trees(path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
@@ -161,33 +154,22 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
     closed as opened. Raises ``FairseqDocError`` for other text, a tree that is not closed, a file
     without trees."""
     first, depth = 0, 0
-    lines: list[str] = []
-    length = 0  # of the lines
+    text: list[str] = []
     for number, line in enumerate(text_lines(path), start=1):
-        start = 0
-        for bracket in re.finditer(r"[()]", line):
-            if depth == 0:
-                if line[start : bracket.start()].strip() or bracket[0] == ")":
-                    break
-                first = number
-            depth += 1 if bracket[0] == "(" else -1
-            if depth == 0:
-                lines.append(line[start : bracket.end()])
-                yield first, "\n".join(lines)
-                lines, start, length = [], bracket.end(), 0
-        if depth:
-            lines.append(line[start:])
-            length += len(lines[-1])
-            if length > MAX_LINE:
+        for piece in re.findall(r"[()]|[^()]+", f"{line}\n"):
+            if depth == 0 and piece.isspace():
+                continue
+            if depth == 0 and piece != "(":
                 raise FairseqDocError(
-                    f"{path}: line {first}: the tree that begins here does not end within "
-                    f"{MAX_LINE:,} characters: is a closing bracket missing?"
+                    f"{path}: line {number}: expected a tree in brackets; got "
+                    f"{shown(piece.strip())} outside one"
                 )
-        elif line[start:].strip():
-            raise FairseqDocError(
-                f"{path}: line {number}: expected a tree in brackets; got "
-                f"{shown(line[start:].strip())} outside one"
-            )
+            first = number if depth == 0 else first
+            depth += {"(": 1, ")": -1}.get(piece, 0)
+            text.append(piece)
+            if depth == 0:
+                yield first, "".join(text)
+                text = []
     if not first:
         raise FairseqDocError(f"{path}: expected trees in brackets; got an empty file")
     if depth:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import option
-from fairseq_doc.preparation.stages import text_settings
+from fairseq_doc.preparation.data_folder import read_settings
 from fairseq_doc.preparation.tokenization import BPE_KINDS, BPE_MARKS, TOKENIZERS, moses
 from fairseq_doc.scoring.generated import read_generated
 
@@ -184,7 +184,7 @@ def find_undoing(
     """What to undo according to the data folder or the options. ``AUTO`` detects BPE by its marks,
     and tokenisation if undoing it makes more targets equal to their references."""
     if options.data is not None:
-        prepared = text_settings(options.data)
+        prepared = read_settings(options.data)
         if prepared is None or "target" not in prepared:
             raise FairseqDocError(
                 f"{options.data}: expected a folder of prepare-mt or prepare-headline, with their "

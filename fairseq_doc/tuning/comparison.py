@@ -35,7 +35,7 @@ from fairseq_doc.files import (
     write_lines,
 )
 from fairseq_doc.json_text import as_json
-from fairseq_doc.preparation.stages import read_settings
+from fairseq_doc.preparation.data_folder import read_settings
 from fairseq_doc.scoring.hypotheses import ReadOptions, read_references, read_system
 from fairseq_doc.scoring.systems import score_bleu
 from fairseq_doc.tuning.command import Command

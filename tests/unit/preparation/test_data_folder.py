@@ -1,0 +1,102 @@
+import json
+import os
+from dataclasses import dataclass
+
+import pytest
+from conftest import assert_refused
+
+from fairseq_doc import checksums
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.preparation.data_folder import (
+    check_destination,
+    new_data_folder,
+    read_settings,
+    write_settings,
+)
+
+from .conftest import contents
+
+
+def attempt(destination, error=None):
+    """Make a data folder of one file and a folder; what was reported."""
+    said = []
+    with new_data_folder(destination, said.append) as (data, say):
+        (data / "a").write_text("first")
+        (data / "inside").mkdir()
+        (data / "inside" / "b").write_text("second")
+        (data.parent / "intermediate").mkdir()
+        say("wrote a")
+        if error:
+            raise error
+    return said
+
+
+def test_a_folder_is_written_whole_with_its_report_and_checksums(tmp_path):
+    assert attempt(tmp_path / "new" / "dest") == ["wrote a"]
+    found = contents(tmp_path / "new")
+    assert found.pop("dest/SHA256SUMS").split()[1::2] == [b"a"]
+    assert found == {
+        "dest": False,
+        "dest/a": b"first",
+        "dest/inside": False,
+        "dest/inside/b": b"second",
+        "dest/prepare.log": b"wrote a\n",
+    }
+    (tmp_path / "new" / "dest" / "a").write_text("other")
+    assert_refused("dest/a is damaged", checksums.check, tmp_path / "new" / "dest" / "a")
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(143), OSError("disk full"), FairseqDocError("bad")]
+)
+def test_nothing_is_left_of_an_unfinished_folder(tmp_path, error):
+    with pytest.raises(type(error)):
+        attempt(tmp_path / "dest", error)
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize("make", [os.mkdir, lambda path: open(path, "w").close()])
+def test_a_destination_that_exists_or_has_a_comma_is_refused(tmp_path, make):
+    make(tmp_path / "dest")
+    before = contents(tmp_path)
+    assert_refused("dest exists; remove it, or name another folder", attempt, tmp_path / "dest")
+    assert contents(tmp_path) == before
+    assert_refused("without a comma", check_destination, tmp_path / "a,b")
+
+
+def test_a_destination_that_another_preparation_wrote_meanwhile_is_kept(tmp_path):
+    with pytest.raises(OSError), new_data_folder(tmp_path / "dest", str) as (data, _):
+        attempt(tmp_path / "dest")
+        before = contents(tmp_path / "dest")
+        (data / "a").write_text("mine")
+    assert contents(tmp_path / "dest") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["dest"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    size: int
+    folder: str = "anywhere"
+
+
+def test_settings_depend_on_what_files_hold_and_not_on_where_they_are(tmp_path):
+    written = []
+    for name, text in (("a", "x"), ("b", "x"), ("c", "y")):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "text"
+        file.write_text(text)
+        tools = {"tool": "1.0"}
+        write_settings(tmp_path / name, Settings, Settings(1, name), {"text": file}, tools)
+        written.append((tmp_path / name / "settings.json").read_bytes())
+    assert written[0] == written[1] != written[2]
+    found = read_settings(tmp_path / "a")
+    assert found == json.loads(written[0]) and found["size"] == 1 and "folder" not in found
+    assert found["made by"]["tool"] == "1.0" and set(found["sha256"]) == {"text"}
+
+
+def test_settings_that_are_there_and_cannot_be_read_are_refused(tmp_path):
+    path = tmp_path / "settings.json"
+    assert read_settings(tmp_path) is None
+    for text in ("", '{"made by": {', "[]", "1", '{"tokenizer": "moses"}'):
+        path.write_text(text)
+        assert_refused(f"{path}: expected the settings", read_settings, tmp_path)
