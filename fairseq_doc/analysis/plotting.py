@@ -10,19 +10,9 @@ from typing import Any
 from fairseq_doc.analysis.attention import Attention
 from fairseq_doc.analysis.components import MixtureWeights, SentenceComponents
 from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import whole_file
 
-FORMATS = ("png", "pdf", "svg", "jpg")
 MAX_HEAT_MAP_TOKENS = 200  # a heat map of so many words is 60 inches wide
-
-
-def check_plot_path(path: str | os.PathLike | None) -> None:
-    """Check, before any work, that a picture's name ends in a format that can be drawn."""
-    if path is not None and Path(path).suffix[1:].lower() not in FORMATS:
-        raise FairseqDocError(
-            f"{path}: expected a picture's name, ending in one of {', '.join(FORMATS)}"
-        )
 
 
 def plot_curves(curves: Mapping[str, Sequence[LearningCurve]], path: str | os.PathLike) -> None:

@@ -68,7 +68,7 @@ def test_what_is_refused_before_a_model_is_loaded(folder, loaded, without_packag
     before = names(folder)
     for options, problem in (
         ("--tokens tokens.txt", "model.onnx exists"),
-        ("--onnx b.pt", "ends in .onnx; got b.pt"),
+        ("--onnx b.pt", "b.pt: expected a name ending in .onnx"),
         ("--onnx b.onnx --path a.pt:b.pt", "an ensemble cannot be exported; got 2"),
         ("--onnx b.onnx --tokens nothing.txt", "cannot read nothing.txt"),
     ):

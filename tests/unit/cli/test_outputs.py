@@ -3,7 +3,7 @@
 import pytest
 from conftest import refusal
 
-from fairseq_doc.cli.main import SUBCOMMANDS, module_of
+from fairseq_doc.cli.main import SUBCOMMANDS, module_of, outcome
 from fairseq_doc.cli.outputs import check_outputs
 
 OWN = {  # commands that write files, {name: their inputs and other options}
@@ -53,12 +53,12 @@ def test_no_command_replaces_what_it_reads(name):
             if str(value).startswith("OUT"):
                 end = value.removeprefix("OUT")
                 given[option] = f"{file.replace('/', '-')}{end}" if end else file
-        assert "is used twice" in refusal(command.run, command.Options(**given))
+        assert "is used twice" in refusal(outcome, command, command.Options(**given))
 
 
 def test_files_that_are_not_inputs_may_be_replaced():
     settings = module_of("weights").Options(**MODEL)
-    check_outputs(settings, "precious", "data/notes", "data/new", None)
+    check_outputs(settings, "precious", "data/notes", "data/new")
     assert "data/dict.txt is used twice" in refusal(check_outputs, settings, "data/dict.txt")
     assert "new is used twice" in refusal(check_outputs, settings, "new", "./new")
     assert "x is used twice" in refusal(check_outputs, settings, "x", inputs=["x"])

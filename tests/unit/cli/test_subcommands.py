@@ -19,12 +19,11 @@ from fairseq_doc.analysis.components import (
     summarise,
     text_components,
 )
-from fairseq_doc.analysis.learning_curves import LearningCurve
+from fairseq_doc.analysis.learning_curves import LearningCurve, reference_lines
 from fairseq_doc.analysis.rank import log_prob_rank
-from fairseq_doc.analysis.reference_curves import reference_lines
 from fairseq_doc.cli import components, eval_lm, generate, score, weights
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of, unknown_words
-from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
+from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, outcome, settings_of
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
@@ -63,8 +62,8 @@ def models(folder, monkeypatch):
 def result_of(words):
     """The result of a command line, as JSON and as text."""
     args = make_parser().parse_args(shlex.split(words))
-    result = args.command.run(settings_of(args))
-    return json.loads(json.dumps(result)), args.command.as_text(result)
+    result, text = outcome(args.command, settings_of(args))
+    return json.loads(json.dumps(result)), text
 
 
 def run(command, options=""):
@@ -525,7 +524,7 @@ def test_the_files_of_components(lines, folder):
     assert rows[(4 + 1) * 3 + 2] == {key: str(value) for key, value in expected.items()}
     assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
     assert (result["tsv"], result["picture"]) == ("a.tsv", "a.png")
-    assert text.splitlines()[-2:] == ["wrote a.tsv", "wrote a.png"]
+    assert text.splitlines()[-2:] == ["wrote a.png", "wrote a.tsv"]
     # A carried text has no components at its first word.
     result, _ = run("components", f"{lines} --state carried --tsv b.tsv")
     assert result["tokens"] == 8
@@ -555,7 +554,7 @@ def test_components_of_one_layer_are_shown_one_by_one(models, lines):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ("--picture a.txt", "expected a picture's name"),
+        ("--picture a.txt", "a.txt: expected a name ending in .png"),
         ("--picture old.png", "old.png exists; .* give --overwrite"),
         ("--tsv old", "old exists; .* give --overwrite"),
         ("--tsv none/new", "none/new: expected a file in a folder that exists"),
