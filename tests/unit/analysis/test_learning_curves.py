@@ -49,7 +49,7 @@ FORMATS = {
 
 
 def read(folder, text):
-    (folder / "log").write_text(text)
+    (folder / "log").write_bytes(text.encode(errors="surrogateescape"))
     return read_log(folder / "log")
 
 
@@ -133,11 +133,6 @@ def test_the_mean_of_seeds_has_the_epochs_of_all():
     assert mean_curve([first]) == first
 
 
-def test_bytes_that_are_no_utf_8(tmp_path):
-    (tmp_path / "log").write_bytes(b"\xff\xfe\n" + SIMPLE.encode() + b"\x80")
-    assert len(read_log(tmp_path / "log").perplexities) == 4
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -160,6 +155,7 @@ def test_damaged_lines_are_left_out(tmp_path):
         "epoch 4 | valid on 'valid' subset | ppl x | wps 0",
         "epoch 4 | valid on 'valid' subset | ppl -1 | wps 0",
         '{"epoch": "x", "valid_ppl": "2"}',
+        "\udcff\udcfe",  # bytes that are not UTF-8
     ]
     whole = read(tmp_path, SIMPLE)
     assert read(tmp_path, "\n".join([*damaged, SIMPLE, *damaged, ""])) == whole
@@ -185,11 +181,6 @@ def test_a_band_holds_the_neighbouring_epochs_and_three_deviations():
 def test_the_band_of_one_seed_has_three_percent():
     margin = math.exp(0.03)
     assert band_of([curve(100)]) == {1: pytest.approx((100 / margin, 100 * margin), abs=0.01)}
-
-
-def test_seeds_of_different_lengths():
-    band = band_of([curve(100, 50), curve(100)])
-    assert set(band) == {1, 2} and band[2][0] < 50 < 100 < band[2][1]
 
 
 def test_a_file_has_a_line_for_each_run_and_gives_them_back(tmp_path):

@@ -79,12 +79,6 @@ def test_what_is_refused_before_a_model_is_loaded(folder, loaded, without_packag
     assert names(folder) == before and loaded == []
 
 
-def test_tokens_without_an_end_mark(folder, loaded):
-    (folder / "tokens.txt").write_text("a 0\n")
-    assert "expected one of <sos/eos>" in refused(*LINE.split(), "--tokens", "tokens.txt")
-    assert names(folder) == set()
-
-
 def test_a_full_disk_leaves_nothing(folder, loaded, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
