@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.analysis.attention import Attention
 from fairseq_doc.analysis.components import MixtureWeights, SentenceComponents
 from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve
 from fairseq_doc.files import whole_file
@@ -80,15 +79,16 @@ def plot_weights(weights: MixtureWeights, path: str | os.PathLike) -> None:
     save_figure(figure, path)
 
 
-def plot_attention(attention: Attention, path: str | os.PathLike) -> None:
-    """Plot a heat map: a row for each output word, a column for each source word."""
-    columns, rows = len(attention.source), len(attention.output)
+def plot_attention(attention: Mapping[str, Any], path: str | os.PathLike) -> None:
+    """Plot a heat map of the result of :func:`fairseq_doc.analysis.attention.attend`: a row for each
+    output word, a column for each source word."""
+    columns, rows = len(attention["source"]), len(attention["output"])
     figure, axes = new_figure(2 + 0.32 * columns, 1.5 + 0.28 * rows)
-    image = axes.imshow(attention.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    image = axes.imshow(attention["weights"], cmap="Blues", vmin=0, vmax=1, aspect="auto")
     # Without parse_math matplotlib would read a word such as $x$ as a formula.
     plain: dict[str, Any] = {"parse_math": False}
-    axes.set_xticks(range(columns), attention.source, rotation=60, ha="left", **plain)
-    axes.set_yticks(range(rows), attention.output, **plain)
+    axes.set_xticks(range(columns), attention["source"], rotation=60, ha="left", **plain)
+    axes.set_yticks(range(rows), attention["output"], **plain)
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.set(xlabel="source", ylabel="output")

@@ -65,7 +65,13 @@ class Options(PictureOptions, ModelOptions):
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``source`` and ``output``, symbols with end marks; ``weights``, a row for each output
     symbol; ``log_prob`` of the output, natural logarithm; ``picture``, the file."""
-    sentence = _read_sentence(settings.input, settings.line)
+    lines = list(text_lines(settings.input))
+    sentence = "".join(lines[settings.line - 1 : settings.line]).strip()
+    if not sentence:
+        got = f"{len(lines)} lines" if settings.line > len(lines) else "an empty line"
+        raise FairseqDocError(
+            f"expected a sentence in line {settings.line} of the input; got {got}"
+        )
     translator = load_translator(
         settings.path, settings.data, settings.device, settings.matmul_precision
     )
@@ -79,23 +85,10 @@ def run(settings: Options) -> dict[str, Any]:
     unknown = [word for word in symbols if word not in translator.task.source_dictionary]
     if unknown:
         remark("attention", f"outside the dictionary, read as <unk>: {first_ten(unknown)}")
-    attention = attend(translator, symbols, settings.beam)
+    result = attend(translator, symbols, settings.beam)
     if settings.picture:
-        plot_attention(attention, settings.picture)
-    return {
-        "source": attention.source,
-        "output": attention.output,
-        "weights": attention.weights.tolist(),
-        "log_prob": attention.log_prob,
-    }
-
-
-def _read_sentence(path: str, number: int) -> str:
-    lines = list(text_lines(path))
-    if number <= len(lines) and lines[number - 1].strip():
-        return lines[number - 1].strip()
-    got = "an empty line" if number <= len(lines) else f"{len(lines)} lines"
-    raise FairseqDocError(f"expected a sentence in line {number} of the input; got {got}")
+        plot_attention(result, settings.picture)
+    return result
 
 
 def as_text(result: dict[str, Any]) -> str:

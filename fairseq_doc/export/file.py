@@ -83,7 +83,7 @@ def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -
         expected = truth[:, :-1].transpose(1, 0, 2)  # (6, 2, V)
     else:
         lengths = np.array([6, 3])
-        found = -exported(target, lengths)[0]
+        found = list(-exported(target, lengths)[0])
         of_targets = np.take_along_axis(truth[:, :-1], target[:, :, None], axis=2)  # (2, 6, 1)
         expected = [
             rows[:length].sum() + ends[length, table.end]

@@ -4,7 +4,6 @@ import matplotlib.image
 import pytest
 import torch
 
-from fairseq_doc.analysis.attention import Attention
 from fairseq_doc.analysis.components import MixtureWeights, Parts, SentenceComponents
 from fairseq_doc.analysis.learning_curves import LearningCurve
 from fairseq_doc.analysis.plotting import (
@@ -18,7 +17,11 @@ PERPLEXITIES = {1: 500.0, 2: 200.0, 3: 150.0, 4: 149.0, 5: 120.0}
 PLAIN = LearningCurve(PERPLEXITIES, None, {})
 FASTER = LearningCurve({1: 400.0, 2: 150.0, 3: 140.0}, None, {})
 SWITCHED = LearningCurve(PERPLEXITIES, 2, {1: 4, 2: 5})
-ATTENTION = Attention(["a", "$x$", "</s>"], ["ein", "_b_", "</s>"], torch.eye(3), -1.0)
+ATTENTION = {
+    "source": ["a", "$x$", "</s>"],
+    "output": ["ein", "_b_", "</s>"],
+    "weights": torch.eye(3).tolist(),
+}
 SHARES = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.6, 0.3]])
 ALL = torch.cat(
     [SHARES, SHARES[:, :1], SHARES[:, 1:].sum(1, keepdim=True)], 1
