@@ -87,8 +87,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/hub_interface.py      ``from_pretrained``: all that from Python
     analysis/rank.py                 numerical rank of the log-probability matrix (Table 5)
     analysis/components.py           weights (Table 4) and posteriors of the components of a mixture
-    analysis/learning_curves.py      fairseq's logs -> validation perplexities (Figure 2)
-    analysis/reference_curves.py     validation perplexities of several seeds -> a band, and runs
+    analysis/learning_curves.py      fairseq's logs -> perplexities (Figure 2); a band of several seeds
     analysis/attention.py            a sentence -> its translation and what it attended to
     analysis/plotting.py             plots of curves, weights, attention, components
     scoring/generated.py             fairseq-generate's output, read
@@ -115,11 +114,10 @@ The data goes through the files in this order, and each imports only from what l
         systems.py                   usual systems, and those of a command line
         comparison.py                several systems, each with several seeds -> a table
     export/                          a language model as an ONNX file
-        contract.py                  inputs, outputs and metadata of its forms
-        tokens.py                    a recogniser's tokens <-> the words of a dictionary
+        tokens.py                    its forms; a recogniser's tokens <-> the words of a dictionary
         graph.py                     nodes and weights of an ONNX graph
         layers.py                    layers and mixture as nodes
-        model.py                     a language model as nodes, in each form
+        model.py                     a language model in each form: inputs, outputs, metadata
         file.py                      a checked file, in 8 bits too
     cli/                             ``fairseq-doc``, one file a command, imported when it is called
 

@@ -13,7 +13,7 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from fairseq_doc.errors import FairseqDocError
 
 _OPTION, _GROUP = "option", "group"
-_OURS = ("name", "needs", "without", "least", "below", "reads")  # unknown to argparse
+_OURS = ("name", "needs", "without", "least", "below", "reads", "writes")  # unknown to argparse
 REQUIRED: Any = MISSING
 # {parameter: its option}, where they have different names
 _OPTIONS = {
@@ -50,7 +50,9 @@ def option(help: str, default: Any = None, **argument: Any) -> Any:
     dashes; ``after_dashes=True``, the words after ``--``; ``name``, if it is not the field's;
     ``needs``, an option without which this one is refused; ``without``, options with which it is
     refused; ``least`` and ``below``, its range; ``reads=True``, if its value is a file that is
-    read, a folder of data, or ``a:b`` of several, for :func:`files_read`.
+    read, a folder of data, or ``a:b`` of several, and ``reads="once"``, if no other option may
+    read the same file; ``writes=True`` for a file that is written, or the endings that its name may
+    have.
     """
     # fairseq reads "help".
     return field(default=default, metadata={"help": help, _OPTION: {"help": help, **argument}})
@@ -114,16 +116,34 @@ def _range_problem(entry: Field, value: Any) -> str | None:
     return f"must be {expected}; got {value}"
 
 
-def files_read(settings: Any) -> list[str]:
-    """All files and folders that the options read."""
+def files_read(settings: Any, once: bool = False) -> list[str]:
+    """All files and folders that the options read; or those that only one option may read."""
     paths: list[str] = []
     for entry in fields(settings):
-        value = getattr(settings, entry.name)
-        if entry.metadata.get(_OPTION, {}).get("reads") and value is not None:
+        value, reads = getattr(settings, entry.name), entry.metadata.get(_OPTION, {}).get("reads")
+        if reads and value is not None and (reads == "once" or not once):
             several = value if isinstance(value, list) else [value]
             for one in map(str, several):
                 paths += {one, *one.split(os.pathsep)}
     return paths
+
+
+def files_written(settings: Any) -> dict[str, str]:
+    """The files that options name to be written, by the option. Raises ``FairseqDocError`` for a
+    name with another ending than those declared."""
+    paths = {}
+    for entry in fields(settings):
+        path, endings = getattr(settings, entry.name), entry.metadata.get(_OPTION, {}).get("writes")
+        if endings and path:
+            check_ending(path, () if endings is True else endings)
+            paths[entry.name] = path
+    return paths
+
+
+def check_ending(path: str, endings: Sequence[str]) -> None:
+    """Raise ``FairseqDocError`` unless the name of a file has one of the endings, if there are any."""
+    if endings and not path.lower().endswith(tuple(endings)):
+        raise FairseqDocError(f"{path}: expected a name ending in {' or '.join(endings)}")
 
 
 def check_needs(option: str, needs: Mapping[str, object], given: object = True) -> None:

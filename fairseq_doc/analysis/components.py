@@ -55,11 +55,10 @@ class Parts:
         return (self.weights.log() + self.log_probs).logsumexp(1)
 
 
-def _empty(output: MixtureOutput, tokens: int, n_words: int) -> Parts:
-    count = output.n_components + sum(count > 0 for count in output.components)
-    weights, posteriors, log_probs = torch.empty(3, tokens, count, dtype=torch.float64)
-    words = torch.empty(tokens, count, min(n_words, len(output.weight)), dtype=torch.int32)
-    return Parts(weights, posteriors, log_probs, words)
+def _joined(pieces: Sequence[Parts]) -> Parts:
+    """Parts of several texts as those of one, on the CPU."""
+    tensors = zip(*(piece.tensors for piece in pieces), strict=True)
+    return Parts(*(torch.cat([tensor.cpu() for tensor in several]) for several in tensors))
 
 
 @dataclass(frozen=True)
@@ -121,15 +120,11 @@ def text_components(
         for stream in streams
         for number, start in enumerate(range(0, len(stream) - 1, max_tokens))
     ]
-    predicted = torch.cat([stream[1:] for stream in streams])
-    # Lasting memory is allocated first: between temporary blocks it would fragment memory.
-    parts = _empty(output, len(predicted), n_words)
-    done = 0
+    pieces = []
     for number, tokens in progress(windows, "components"):
-        target = tokens[1:]
         params = model(tokens[None, :-1], window=number)[0]
-        mixture_parts(output, params, target, n_words, into=parts[done : done + len(target)])
-        done += len(target)
+        pieces.append(mixture_parts(output, params, tokens[1:], n_words))
+    parts = _joined(pieces)
     layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
     sentences: list[SentenceComponents] = []
     start = 0
@@ -139,6 +134,7 @@ def text_components(
         stop = start + len(words)
         sentences.append(SentenceComponents(words, unscored + 1, parts[start:stop]))
         start = stop
+    predicted = torch.cat([stream[1:] for stream in streams])
     return TextComponents(layers, sentences, predicted, parts, dictionary)
 
 
@@ -149,20 +145,21 @@ def mixture_parts(
     target: torch.Tensor,
     n_words: int = 0,
     chunk_bytes: int | None = None,
-    into: Parts | None = None,
 ) -> Parts:
-    """The parts (N, G) at targets (N,), for ``mixture_params`` (..., N, J d + J + 1). Logits are
-    computed in chunks of ``chunk_bytes``; None: as in training. Results are written ``into`` parts;
-    None: new ones on the CPU."""
+    """The parts (N, G), on the CPU, at targets (N,), for ``mixture_params`` (..., N, J d + J + 1).
+    Logits are computed in chunks of ``chunk_bytes``; None: as in training."""
     mixture = output.unpack(mixture_params)
-    vectors, log_weights = mixture.components, mixture.log_weights  # (N, J, d), (N, J)
-    parts = _empty(output, len(target), n_words) if into is None else into
     chunk = even_chunk_size(mixture, chunk_bytes)
-    for start in range(0, len(target), chunk):
-        at = slice(start, start + chunk)
-        found = _of_chunk(output, vectors[at], log_weights[at], target[at], n_words)
-        for memory, tensor in zip(parts[at].tensors, found.tensors, strict=True):
-            memory.copy_(tensor)
+    pieces = [
+        _of_chunk(output, *tensors, n_words)
+        for tensors in zip(
+            mixture.components.split(chunk),  # (c, J, d)
+            mixture.log_weights.split(chunk),  # (c, J)
+            target.split(chunk),  # (c,)
+            strict=True,
+        )
+    ]
+    parts = _joined(pieces)
     check_finite(parts[:, : output.n_components].log_prob)
     return parts
 
@@ -196,7 +193,7 @@ def _of_chunk(
         torch.cat([log_weights, layer_weights], dim=1).exp(),
         torch.cat([posteriors, layer_posteriors], dim=1),
         torch.cat([log_probs, layer_log_probs], dim=1),
-        torch.cat([words, layer_words], dim=1),
+        torch.cat([words, layer_words], dim=1).int(),
     )
 
 

@@ -7,22 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.analysis.attention import Attention
 from fairseq_doc.analysis.components import MixtureWeights, SentenceComponents
 from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import whole_file
 
-FORMATS = ("png", "pdf", "svg", "jpg")
 MAX_HEAT_MAP_TOKENS = 200  # a heat map of so many words is 60 inches wide
-
-
-def check_plot_path(path: str | os.PathLike | None) -> None:
-    """Check, before any work, that a picture's name ends in a format that can be drawn."""
-    if path is not None and Path(path).suffix[1:].lower() not in FORMATS:
-        raise FairseqDocError(
-            f"{path}: expected a picture's name, ending in one of {', '.join(FORMATS)}"
-        )
 
 
 def plot_curves(curves: Mapping[str, Sequence[LearningCurve]], path: str | os.PathLike) -> None:
@@ -90,15 +79,16 @@ def plot_weights(weights: MixtureWeights, path: str | os.PathLike) -> None:
     save_figure(figure, path)
 
 
-def plot_attention(attention: Attention, path: str | os.PathLike) -> None:
-    """Plot a heat map: a row for each output word, a column for each source word."""
-    columns, rows = len(attention.source), len(attention.output)
+def plot_attention(attention: Mapping[str, Any], path: str | os.PathLike) -> None:
+    """Plot a heat map of the result of :func:`fairseq_doc.analysis.attention.attend`: a row for each
+    output word, a column for each source word."""
+    columns, rows = len(attention["source"]), len(attention["output"])
     figure, axes = new_figure(2 + 0.32 * columns, 1.5 + 0.28 * rows)
-    image = axes.imshow(attention.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    image = axes.imshow(attention["weights"], cmap="Blues", vmin=0, vmax=1, aspect="auto")
     # Without parse_math matplotlib would read a word such as $x$ as a formula.
     plain: dict[str, Any] = {"parse_math": False}
-    axes.set_xticks(range(columns), attention.source, rotation=60, ha="left", **plain)
-    axes.set_yticks(range(rows), attention.output, **plain)
+    axes.set_xticks(range(columns), attention["source"], rotation=60, ha="left", **plain)
+    axes.set_yticks(range(rows), attention["output"], **plain)
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.set(xlabel="source", ylabel="output")

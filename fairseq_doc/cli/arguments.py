@@ -12,7 +12,7 @@ from fairseq.logging.progress_bar import progress_bar
 from fairseq_doc.adaptation.cache import CacheSettings
 from fairseq_doc.adaptation.dynamic import DynamicSettings
 from fairseq_doc.adaptation.gradient_statistics import statistics_of
-from fairseq_doc.cli.outputs import first_ten
+from fairseq_doc.cli.outputs import PICTURES, first_ten
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.perplexity import Evaluation, as_written, perplexity_text
@@ -136,7 +136,9 @@ class SplitOptions:
 class PictureOptions:
     """The file for a plot."""
 
-    picture: str | None = option("also plot the result into this file, such as NAME.png")
+    picture: str | None = option(
+        "also plot the result into this file, such as NAME.png", writes=PICTURES
+    )
     overwrite: bool = option("replace existing outputs", False)
 
 

@@ -5,15 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_doc.analysis.attention import attend
-from fairseq_doc.analysis.plotting import check_plot_path, plot_attention
+from fairseq_doc.analysis.plotting import plot_attention
 from fairseq_doc.cli.arguments import ModelOptions, PictureOptions
-from fairseq_doc.cli.outputs import (
-    check_outputs,
-    first_ten,
-    named_outputs,
-    output_lines,
-    remark,
-)
+from fairseq_doc.cli.outputs import first_ten, remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.translation import load_translator
 from fairseq_doc.files import check_input, text_lines
@@ -71,9 +65,13 @@ class Options(PictureOptions, ModelOptions):
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``source`` and ``output``, symbols with end marks; ``weights``, a row for each output
     symbol; ``log_prob`` of the output, natural logarithm; ``picture``, the file."""
-    check_plot_path(settings.picture)
-    check_outputs(settings, settings.picture)
-    sentence = _read_sentence(settings.input, settings.line)
+    lines = list(text_lines(settings.input))
+    sentence = "".join(lines[settings.line - 1 : settings.line]).strip()
+    if not sentence:
+        got = f"{len(lines)} lines" if settings.line > len(lines) else "an empty line"
+        raise FairseqDocError(
+            f"expected a sentence in line {settings.line} of the input; got {got}"
+        )
     translator = load_translator(
         settings.path, settings.data, settings.device, settings.matmul_precision
     )
@@ -87,24 +85,10 @@ def run(settings: Options) -> dict[str, Any]:
     unknown = [word for word in symbols if word not in translator.task.source_dictionary]
     if unknown:
         remark("attention", f"outside the dictionary, read as <unk>: {first_ten(unknown)}")
-    attention = attend(translator, symbols, settings.beam)
+    result = attend(translator, symbols, settings.beam)
     if settings.picture:
-        plot_attention(attention, settings.picture)
-    return {
-        "source": attention.source,
-        "output": attention.output,
-        "weights": attention.weights.tolist(),
-        "log_prob": attention.log_prob,
-        **named_outputs(settings, "picture"),
-    }
-
-
-def _read_sentence(path: str, number: int) -> str:
-    lines = list(text_lines(path))
-    if number <= len(lines) and lines[number - 1].strip():
-        return lines[number - 1].strip()
-    got = "an empty line" if number <= len(lines) else f"{len(lines)} lines"
-    raise FairseqDocError(f"expected a sentence in line {number} of the input; got {got}")
+        plot_attention(result, settings.picture)
+    return result
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -115,4 +99,4 @@ def as_text(result: dict[str, Any]) -> str:
         most = max(range(len(weights)), key=weights.__getitem__)
         lines.append(f"{word:{width}}  {weights[most]:6.3f}  {result['source'][most]}")
     lines.append(f"log-probability {result['log_prob']:.4f}")
-    return "\n".join(lines + output_lines(result, "picture"))
+    return "\n".join(lines)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_outputs
 from fairseq_doc.conversion.average import EPOCHS, UPDATES, averaged_checkpoint, last_checkpoints
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import whole_file
@@ -41,7 +41,7 @@ class Options:
         "single checkpoint",
         False,
     )
-    output: str = option("checkpoint to write", REQUIRED, metavar="FILE")
+    output: str = option("checkpoint to write", REQUIRED, metavar="FILE", writes=True)
     overwrite: bool = option("replace an existing file", False)
 
     def paths(self) -> list[str]:
@@ -65,14 +65,14 @@ def run(settings: Options) -> dict[str, Any]:
             f"expected several checkpoints; got only {paths[0]}: name more, or give --last-epochs N, "
             "--last-updates N or --ema"
         )
-    check_outputs(settings, settings.output, inputs=paths, alone=paths)
+    check_outputs(settings, inputs=paths, alone=paths)
     state = averaged_checkpoint(paths, settings.ema)
     with whole_file(settings.output, settings.overwrite, binary=True) as file:
         torch.save(state, file)
-    return {"checkpoints": paths, **named_outputs(settings, "output")}
+    return {"checkpoints": paths}
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The checkpoints and the file."""
+    """The checkpoints."""
     averaged = [f"averaged {path}" for path in result["checkpoints"]]
-    return "\n".join([*averaged, *output_lines(result, "output")])
+    return "\n".join(averaged)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import trees_of
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option
@@ -29,7 +28,7 @@ class Options:
         metavar="TREES",
         reads=True,
     )
-    output: str = option("n-best file to write", REQUIRED, metavar="NBEST")
+    output: str = option("n-best file to write", REQUIRED, metavar="NBEST", writes=True)
     overwrite: bool = option("replace an existing output", False)
 
 
@@ -38,25 +37,24 @@ def run(settings: Options) -> dict[str, Any]:
     ``repaired`` (brackets or words) and ``dropped`` (another number of words); ``first_...``, the
     same for the first output of each sentence; ``flat_trees``, sentences without another tree; and
     ``output``, the file."""
-    check_outputs(settings, settings.output)
     sentences, outputs = trees_of(settings.sentences), read_generated(settings.generated)
     lists, counts = candidate_lists(outputs, sentences, settings.generated)
     write_lines(settings.output, nbest_lines(lists), settings.overwrite)
     result: dict[str, Any] = {"sentences": len(lists), "outputs": sum(counts[k] for k in KINDS)}
     names = [prefix + kind for kind in KINDS for prefix in ("", "first_")]
     result |= {name: counts[name] for name in (FLAT, *names)}
-    return result | named_outputs(settings, "output")
+    return result
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The counts in one line, and the file."""
+    """The counts in one line."""
     every = _shares(result, "", result["outputs"])
     firsts = _shares(result, "first_", result["sentences"])
     counts = (
         f"{result['sentences']:,} sentences, {result['outputs']:,} outputs: {every}; first "
         f"outputs: {firsts}; {result['flat_trees']:,} sentences have only a flat tree"
     )
-    return "\n".join([counts, *output_lines(result, "output")])
+    return counts
 
 
 def _shares(result: dict[str, Any], prefix: str, total: int) -> str:

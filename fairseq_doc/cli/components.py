@@ -12,7 +12,7 @@ from fairseq_doc.analysis.components import (
     summarise,
     text_components,
 )
-from fairseq_doc.analysis.plotting import MAX_HEAT_MAP_TOKENS, check_plot_path, plot_components
+from fairseq_doc.analysis.plotting import MAX_HEAT_MAP_TOKENS, plot_components
 from fairseq_doc.cli.arguments import (
     PictureOptions,
     SingleModelOptions,
@@ -23,7 +23,7 @@ from fairseq_doc.cli.arguments import (
     unknown_words,
     written_text,
 )
-from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines, remark
+from fairseq_doc.cli.outputs import remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.files import write_lines
@@ -33,7 +33,6 @@ EXAMPLE = (
     'echo "the company said it will" | fairseq-doc components data-bin/ptb --path a.pt '
     "--picture components.png"
 )
-OUTPUTS = ("tsv", "picture")
 SHARES = ("weight", "posterior", "log_prob")
 COLUMNS = ("line", "position", "word", "layer", "component", *SHARES, "words")
 
@@ -48,7 +47,7 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
     min_count: int = option("minimal number of occurrences of a word in the summary", 10, least=1)
     summary: bool = option("print only the summary, for a long text", False)
     tsv: str | None = option(
-        "also write a row for each word and component into this file", metavar="FILE"
+        "also write a row for each word and component into this file", metavar="FILE", writes=True
     )
     line: int = option("line of the input that --picture plots", 1, least=1, needs="picture")
 
@@ -82,8 +81,6 @@ def run(settings: Options) -> dict[str, Any]:
     ``kinds`` has the mean weights and posteriors of the ``layers`` by the frequency of words in
     training.
     """
-    check_plot_path(settings.picture)
-    check_outputs(settings, settings.picture, settings.tsv)
     lines, form = settings.read(settings.data)
     tokenized = settings.sentences(lines, form)
     if settings.picture:
@@ -121,7 +118,6 @@ def run(settings: Options) -> dict[str, Any]:
         "components": parts[:count],
         "min_count": settings.min_count,
         "kinds": by_frequency(text),
-        **named_outputs(settings, *OUTPUTS),
     }
 
 
@@ -169,12 +165,12 @@ def as_text(result: dict[str, Any]) -> str:
         lines += [f"line {number}: {sentence['text']}", *_sentence_table(sentence, shown), ""]
     totals = "{tokens:,} tokens, log-probability {log_prob:.4f}, perplexity {perplexity:.2f}"
     lines += [totals.format(**result), f"as written: {written_text(result)}"]
-    lines += ["", *_parts_table(result["components"], ["component", "layer"])]
+    lines += ["", *_parts_table(result["components"], component="component", layer="from layer")]
     if shown == "layers":
-        lines += ["", *_parts_table(result["layers"], ["layer"])]
+        lines += ["", *_parts_table(result["layers"], layer="layer")]
         lines += ["", *_kinds_table(result["kinds"])]
     lines += ["", *_words_table(result[shown], shown[:-1], result["min_count"])]
-    return "\n".join(lines + output_lines(result, *OUTPUTS))
+    return "\n".join(lines)
 
 
 def _sentence_table(sentence: dict[str, Any], shown: str) -> list[str]:
@@ -183,28 +179,24 @@ def _sentence_table(sentence: dict[str, Any], shown: str) -> list[str]:
     for token in sentence["tokens"]:
         before = [token["word"], f"{token['log_prob']:.2f}"]
         for part in token[shown]:
-            own = [str(part[name]), *_shares(part), f"{part['log_prob']:.2f}"]
-            rows.append([*before, *own, " ".join(part["words"])])
+            rows.append([*before, str(part[name]), *_means(part), " ".join(part["words"])])
             before = ["", ""]
     return _table(rows, "<>>>>><")
 
 
-def _parts_table(parts: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
-    """Means over all words; ``names`` are the columns that identify the part."""
-    titles = ["from layer" if number else name for number, name in enumerate(names)]
-    rows = [[*titles, "weight", "posterior", "own log P"]]
-    for part in parts:
-        numbers = [str(part[name]) for name in names]
-        rows.append([*numbers, *_shares(part), f"{part['log_prob']:.2f}"])
+def _parts_table(parts: Sequence[dict[str, Any]], **numbers: str) -> list[str]:
+    """Means over all words; ``numbers``: {key of a number that identifies a part: its column}."""
+    rows = [[*numbers.values(), "weight", "posterior", "own log P"]]
+    rows += [[*(str(part[key]) for key in numbers), *_means(part)] for part in parts]
     return _table(rows, ">" * len(rows[0]))
 
 
 def _kinds_table(kinds: Sequence[dict[str, Any]]) -> list[str]:
     layers = [part["layer"] for part in kinds[0]["layers"]]
-    titles = [f"{name} of layer {n}" for n in layers for name in ("weight", "posterior")]
+    titles = [f"{name} of layer {n}" for n in layers for name in SHARES[:2]]
     rows = [["by frequency in training", "tokens", *titles]]
     for kind in kinds:
-        shares = [share for part in kind["layers"] for share in _shares(part)]
+        shares = [share for part in kind["layers"] for share in _means(part)]
         rows.append([kind["kind"], f"{kind['tokens']:,}", *shares])
     return _table(rows, "<" + ">" * (1 + len(titles)))
 
@@ -212,15 +204,20 @@ def _kinds_table(kinds: Sequence[dict[str, Any]]) -> list[str]:
 def _words_table(parts: Sequence[dict[str, Any]], name: str, min_count: int) -> list[str]:
     """The words with the largest posteriors of each part."""
     title = f"largest posteriors, of words that occur at least {min_count} times"
-    rows = [[name, "word", "count", "weight", "posterior"]]
-    for part in parts:
-        for word in part["words"]:
-            rows.append([str(part[name]), word["word"], f"{word['count']:,}", *_shares(word)])
-    return [f"{title}:", *_table(rows, "><>>>")] if len(rows) > 1 else [f"{title}: none"]
+    rows = [
+        [str(part[name]), word["word"], f"{word['count']:,}", *_means(word)]
+        for part in parts
+        for word in part["words"]
+    ]
+    if not rows:
+        return [f"{title}: none"]
+    return [f"{title}:", *_table([[name, "word", "count", *SHARES[:2]], *rows], "><>>>")]
 
 
-def _shares(part: dict[str, Any]) -> list[str]:
-    return [f"{part[key]:.3f}" for key in SHARES[:2]]
+def _means(part: dict[str, Any]) -> list[str]:
+    """Weight, posterior and, where it has one, its own log P."""
+    own = [f"{part['log_prob']:.2f}"] if "log_prob" in part else []
+    return [f"{part['weight']:.3f}", f"{part['posterior']:.3f}", *own]
 
 
 def _table(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:

@@ -4,25 +4,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve, read_log
-from fairseq_doc.analysis.plotting import check_plot_path, plot_curves
-from fairseq_doc.analysis.reference_curves import (
+from fairseq_doc.analysis.learning_curves import (
+    LearningCurve,
     band_of,
     departures,
     is_reference,
+    mean_curve,
+    read_log,
     read_reference,
     reference_lines,
 )
-from fairseq_doc.cli.outputs import check_outputs, output_lines
+from fairseq_doc.analysis.plotting import plot_curves
+from fairseq_doc.cli.outputs import PICTURES, check_outputs
 from fairseq_doc.cli.version import report
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
-from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.options import REQUIRED, check_ending, option
 
 EXAMPLE = (
     "fairseq-doc curves curves.png MoS=mos.log DOC=doc.json\n"
     "  fairseq-doc curves --check reference.json doc.log"
 )
+MADE_WITH = ("fairseq_doc", "Python", "torch", "processor", "matrix products")  # of --version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,20 @@ class Options:
     )
     overwrite: bool = option("replace existing outputs", False)
 
+    def files(self) -> dict[str, str]:
+        """{name of a run: its file}."""
+        files: dict[str, str] = {}
+        for run in self.runs:
+            name, equals, path = run.partition("=")
+            if self.reference and not equals:
+                name, path = Path(run).stem, run
+            elif not equals or not name:
+                raise FairseqDocError(f"expected NAME=FILE; got {run}")
+            if name in files:
+                raise FairseqDocError(f"expected runs with different names; got {name} twice")
+            files[name] = path
+        return files
+
 
 def run(settings: Options) -> dict[str, Any]:
     """Result: the file ``picture`` or ``reference``, and ``runs``, each with ``perplexity`` by epoch,
@@ -70,8 +87,8 @@ def run(settings: Options) -> dict[str, Any]:
             runs[path] = {"compared": compared, "departures": outside}
         return {"check": settings.file, "runs": runs}
     if not settings.reference:
-        check_plot_path(settings.file)
-    files = _files_by_name(settings)
+        check_ending(settings.file, PICTURES)
+    files = settings.files()
     check_outputs(settings, settings.file, inputs=files.values(), alone=files.values())
     curves: dict[str, list[LearningCurve]] = {}
     for name, path in files.items():
@@ -79,32 +96,13 @@ def run(settings: Options) -> dict[str, Any]:
         curves[name] = read_reference(path) if several else [read_log(path)]
     means = {name: mean_curve(seeds) for name, seeds in curves.items()}
     if settings.reference:
-        lines = reference_lines(means, settings.made_by or "", _made_with())
-        write_lines(settings.file, lines)
+        rows = report().items()
+        made_with = {name: row.partition(", /")[0] for name, row in rows if name in MADE_WITH}
+        write_lines(settings.file, reference_lines(means, settings.made_by or "", made_with))
     else:
         plot_curves(curves, settings.file)
     kind = "reference" if settings.reference else "picture"
     return {kind: settings.file, "runs": {name: curve.facts() for name, curve in means.items()}}
-
-
-def _files_by_name(settings: Options) -> dict[str, str]:
-    files: dict[str, str] = {}
-    for run in settings.runs:
-        name, equals, path = run.partition("=")
-        if settings.reference and not equals:
-            name, path = Path(run).stem, run
-        elif not equals or not name:
-            raise FairseqDocError(f"expected NAME=FILE; got {run}")
-        if name in files:
-            raise FairseqDocError(f"expected runs with different names; got {name} twice")
-        files[name] = path
-    return files
-
-
-def _made_with() -> dict[str, str]:
-    names = ("fairseq_doc", "Python", "torch", "processor", "matrix products")
-    rows = report().items()
-    return {name: text.partition(", /")[0] for name, text in rows if name in names}
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -122,4 +120,5 @@ def as_text(result: dict[str, Any]) -> str:
             lines.append(f"{name}: outside the band of the reference at {count}:")
             outside = "  epoch {epoch}: {perplexity:g}, expected {low:g} to {high:g}"
             lines += map(outside.format_map, run["departures"])
-    return "\n".join(lines + output_lines(result, "picture", "reference"))
+    lines += [f"wrote {result[kind]}" for kind in ("picture", "reference") if kind in result]
+    return "\n".join(lines)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import CheckpointOptions
-from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import TASK, Ensemble, load_models
 from fairseq_doc.evaluation.translation import TRANSLATION
@@ -23,6 +22,7 @@ class Options(CheckpointOptions):
         "file to write: number of words and width, then one word and its numbers per line",
         REQUIRED,
         metavar="FILE",
+        writes=True,
     )
     side: str | None = option(
         "source or target words of an encoder-decoder", choices=("source", "target")
@@ -35,7 +35,6 @@ def run(settings: Options) -> dict[str, Any]:
     """Result: ``words``; ``width``; ``output``, the file."""
     if settings.side == "source" and settings.output_matrix:
         raise FairseqDocError("--output-matrix: expected --side target; got source")
-    check_outputs(settings, settings.output)
     task_name = TRANSLATION if settings.side else TASK
     model = Ensemble(*load_models(settings.path, task_name, {"data": os.fspath(settings.data)}))
     part = model.single.encoder if settings.side == "source" else model.single.decoder
@@ -50,10 +49,10 @@ def run(settings: Options) -> dict[str, Any]:
         matrix = part.output.weight
     write_lines(settings.output, embedding_lines(matrix, part.dictionary), settings.overwrite)
     words, width = matrix.shape
-    return {"words": words, "width": width, **named_outputs(settings, "output")}
+    return {"words": words, "width": width}
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The size and the file."""
+    """The size."""
     size = "{words:,} words, {width} wide".format(**result)
-    return "\n".join([size, *output_lines(result, "output")])
+    return size

@@ -1,7 +1,6 @@
 """export: a language model as an ONNX file, for speech recognisers and other programs."""
 
 import importlib.util
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ from fairseq_doc.cli.arguments import CheckpointOptions
 from fairseq_doc.cli.outputs import check_outputs, first_ten
 from fairseq_doc.errors import FairseqDocError, pip_install
 from fairseq_doc.evaluation.ensemble import load_ensemble
-from fairseq_doc.export.contract import FORMS
-from fairseq_doc.export.tokens import match_tokens, read_tokens, table_lines, table_of
-from fairseq_doc.files import whole_file
-from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.export.tokens import FORMS, match_tokens, read_tokens, table_lines, table_of
+from fairseq_doc.files import whole_file, write_lines
+from fairseq_doc.options import REQUIRED, check_ending, option
 
 EXAMPLE = "fairseq-doc export data-bin/ptb --path a.pt --onnx model.onnx"
-SUFFIX, TABLE_SUFFIX = ".onnx", ".tokens.txt"
+TABLE_SUFFIX = ".tokens.txt"
 PACKAGES = ("onnx", "onnxruntime")
 
 
@@ -28,7 +26,7 @@ class Options(CheckpointOptions):
     onnx: str = option(
         f"file to write; without --tokens, the numbers of tokens go to NAME{TABLE_SUFFIX}",
         REQUIRED,
-        metavar=f"NAME{SUFFIX}",
+        metavar="NAME.onnx",
     )
     form: str = option(
         "log P of every token after a token and a state, or -log P of whole sentences",
@@ -49,38 +47,10 @@ def run(settings: Options) -> dict[str, Any]:
     """Result: ``files``; ``bytes`` of the model; ``int8``; ``difference``, the largest difference in
     log P from the original model over a few tokens; ``unknown``, the tokens of ``--tokens`` outside
     the dictionary; ``metadata`` of the model."""
-    path = Path(settings.onnx)
-    outputs = [path] if settings.tokens else [path, path.with_suffix(TABLE_SUFFIX)]
-    _check(settings, outputs)
-    path_of_tokens = settings.tokens
-    tokens = read_tokens(path_of_tokens) if path_of_tokens else []
-    ensemble = load_ensemble(settings.path, settings.data, precision="float32")
-    dictionary = ensemble.dictionary
-    table = table_of(dictionary)
-    if path_of_tokens:
-        table = match_tokens(tokens, dictionary, path_of_tokens)
-    from fairseq_doc.export.file import exported_file
-
-    exported = exported_file(ensemble, settings.form, table, settings.int8)
-    with ExitStack() as stack:  # the model, entered last, is renamed first
-        for table_path in outputs[1:]:
-            lines = stack.enter_context(whole_file(table_path, settings.overwrite))
-            lines.writelines(f"{line}\n" for line in table_lines(dictionary))
-        file = stack.enter_context(whole_file(path, settings.overwrite, binary=True))
-        file.write(exported.data)
-    return {
-        "files": [str(written) for written in outputs],
-        "bytes": len(exported.data),
-        "int8": settings.int8,
-        "difference": exported.difference,
-        "unknown": table.unknown,
-        "metadata": exported.metadata,
-    }
-
-
-def _check(settings: Options, outputs: list[Path]) -> None:
-    if outputs[0].suffix != SUFFIX:
-        raise FairseqDocError(f"--onnx: expected a name that ends in {SUFFIX}; got {settings.onnx}")
+    outputs = [Path(settings.onnx)]
+    if not settings.tokens:
+        outputs.append(outputs[0].with_suffix(TABLE_SUFFIX))
+    check_ending(settings.onnx, (".onnx",))
     check_outputs(settings, *outputs)
     models = len(split_paths(settings.path))
     if models != 1:
@@ -92,6 +62,27 @@ def _check(settings: Options, outputs: list[Path]) -> None:
             f"expected the packages {' and '.join(PACKAGES)}; {' and '.join(missing)} missing: "
             f"{pip_install('onnx', *PACKAGES)}"
         )
+    tokens = read_tokens(settings.tokens) if settings.tokens else []
+    ensemble = load_ensemble(settings.path, settings.data, precision="float32")
+    dictionary = ensemble.dictionary
+    table = table_of(dictionary)
+    if settings.tokens:
+        table = match_tokens(tokens, dictionary, settings.tokens)
+    from fairseq_doc.export.file import exported_file
+
+    exported = exported_file(ensemble, settings.form, table, settings.int8)
+    with whole_file(outputs[0], settings.overwrite, binary=True) as file:
+        file.write(exported.data)
+        for table_path in outputs[1:]:
+            write_lines(table_path, table_lines(dictionary), settings.overwrite)
+    return {
+        "files": list(map(str, outputs)),
+        "bytes": len(exported.data),
+        "int8": settings.int8,
+        "difference": exported.difference,
+        "unknown": table.unknown,
+        "metadata": exported.metadata,
+    }
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """train: convert a model of awd-lstm-lm, mos or fastai into a checkpoint."""
 
-import shutil
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,20 +61,15 @@ def run(settings: Options) -> dict[str, Any]:
     state = imported_checkpoint(model, dictionary, rows, str(settings.folder))
     settings.folder.mkdir(parents=True)
     files = [settings.folder / CHECKPOINT, settings.folder / DICTIONARY]
-    try:
-        with ExitStack() as stack:
-            checkpoint = stack.enter_context(whole_file(files[0], binary=True))
-            torch.save(state, checkpoint)
-            dictionary.save(stack.enter_context(whole_file(files[1])))
-    except BaseException:
-        shutil.rmtree(settings.folder)
-        raise
+    with whole_file(files[0], binary=True) as checkpoint, whole_file(files[1]) as word_list:
+        torch.save(state, checkpoint)
+        dictionary.save(word_list)
     tensors = {tensor.data_ptr(): tensor for tensor in state["model"].values()}
     return {
         "files": list(map(str, files)),
         "types": len(dictionary),
         "parameters": sum(t.numel() for t in tensors.values() if t.is_floating_point()),
-        "options": ["--arch", "lstm_doc_lm", *model.settings()],
+        "options": ["--arch", "lstm_doc_lm", *model.options()],
     }
 
 

@@ -2,7 +2,8 @@
 
 Each command is a file in this folder. Its docstring starts with its group and purpose; it defines
 ``EXAMPLE``; ``Options``, a dataclass; ``run(settings)``, whose result can be written as JSON; and
-``as_text(result)``. It is imported only when called, since fairseq and torch take seconds.
+``as_text(result)``. It is imported only when called, since fairseq and torch take seconds. The files
+that its options write are checked before it runs, and named in the result and at the end of the text.
 """
 
 import argparse
@@ -18,11 +19,12 @@ from typing import Any
 
 import fairseq_doc
 from fairseq_doc import fairseq_warnings, installation, interruptions
+from fairseq_doc.cli.outputs import check_outputs
 from fairseq_doc.cli.version import VersionAction
 from fairseq_doc.errors import CONTROL, LONE, escaped, first_usage_error, interruption
 from fairseq_doc.files import last_read
 from fairseq_doc.json_text import as_json
-from fairseq_doc.options import add_options, read_options, with_flags
+from fairseq_doc.options import add_options, files_written, read_options, with_flags
 
 GROUPS = ("prepare", "train", "evaluate", "analyse", "export", "parse")  # the order of work
 
@@ -46,10 +48,7 @@ TRAINING = (
     ("fairseq-hydra-train", "the same with its options in a YAML file"),
 )
 OF_FAIRSEQ = ("train", "preprocess", "interactive", "validate")  # fairseq-train and so on
-TRACEBACK = (
-    "FAIRSEQ_DOC_TRACEBACK"  # environment variable: 1 shows the traceback of any other error
-)
-UNEXPECTED = os.EX_SOFTWARE  # exit status, 70
+TRACEBACK = "FAIRSEQ_DOC_TRACEBACK"  # environment variable: 1 shows the traceback of other errors
 
 
 def overview() -> str:
@@ -131,9 +130,9 @@ def _run(called: str, words: Sequence[str]) -> int:
         args = parser.parse_args(words)
         if "fairseq" in sys.modules:  # the command's file imports it
             fairseq_doc.register()
-        result = args.command.run(settings_of(args))
-        text = as_json(result) if args.json else args.command.as_text(result)
-        print(escaped(text, LONE + CONTROL * sys.stdout.isatty()), flush=True)
+        result, text = outcome(args.command, settings_of(args))
+        printed = as_json(result) if args.json else text
+        print(escaped(printed, LONE + CONTROL * sys.stdout.isatty()), flush=True)
     except BrokenPipeError:  # the reader closed the pipe
         drop_output()
     except Exception as error:
@@ -148,8 +147,17 @@ def _run(called: str, words: Sequence[str]) -> int:
         line = escaped(message, CONTROL + "\n")
         print(f"fairseq-doc {called}: error: {line}", file=sys.stderr)
         drop_output()
-        return 1 if corrigible else UNEXPECTED
+        return 1 if corrigible else os.EX_SOFTWARE
     return 0
+
+
+def outcome(command: ModuleType, settings: Any) -> tuple[dict[str, Any], str]:
+    """Run a command; its result, and the same as text, each followed by the files it has written."""
+    check_outputs(settings)
+    result = command.run(settings)
+    written = files_written(settings)
+    lines = [command.as_text(result), *(f"wrote {path}" for path in written.values())]
+    return result | written, "\n".join(lines)
 
 
 def _unexpected(error: Exception) -> str:

@@ -10,21 +10,14 @@ from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output
-from fairseq_doc.options import files_read
+from fairseq_doc.options import files_read, files_written
 
+PICTURES = (".png", ".pdf", ".svg", ".jpg")  # the formats of plots
 # Files that fairseq-preprocess and the preparation commands write into a data folder.
 DATA_FILES = (
-    *(
-        "dict*.txt",
-        "*.idx",
-        "*.bin",
-        "SHA256SUMS",
-        "settings.json",
-        "raw_counts.json",
-        "prepare.log",
-    ),
-    *("bpe.codes*", "sentencepiece.*"),
-)
+    "dict*.txt *.idx *.bin SHA256SUMS settings.json raw_counts.json prepare.log bpe.codes* "
+    "sentencepiece.*"
+).split()
 
 
 def remark(command: str, text: str) -> None:
@@ -46,21 +39,21 @@ def check_outputs(
     alone: Iterable[Any] = (),
 ) -> None:
     """Check, before any work, that a command can write its output files, that they are distinct, and
-    that no option ``reads`` them. Outputs that are None are skipped.
+    that no option reads them. These are the options declared with ``writes``, and ``paths``.
 
     Args:
         settings: settings of the command; unless they have ``overwrite``, no output may exist.
-        paths: the outputs.
         inputs: further files that are read.
         replaced: further outputs, which are always replaced.
-        alone: inputs that no other option may read.
+        alone: inputs that no other option may read, besides those declared with ``reads="once"``.
     """
-    kept = [path for path in replaced if path]
-    outputs = [*filter(None, paths), *kept]
+    kept = list(replaced)
+    outputs = [*files_written(settings).values(), *paths, *kept]
     read = [path for path in (*files_read(settings), *inputs) if path and path != "-"]
     writes = Counter(map(os.path.realpath, outputs))
     reads = Counter(os.path.realpath(path) for one in read for path in _files_of(one))
     twice = [path for path in outputs if (writes + reads)[os.path.realpath(path)] > 1]
+    alone = [*alone, *files_read(settings, once=True)]
     twice += [path for path in alone if reads[os.path.realpath(path)] > 1]
     if twice:
         raise FairseqDocError(f"each input and output needs its own file; {twice[0]} is used twice")
@@ -73,13 +66,3 @@ def _files_of(path: Any) -> Iterable[Any]:
     if not os.path.isdir(path):
         return [path]
     return [file for pattern in DATA_FILES for file in Path(path).glob(pattern)]
-
-
-def named_outputs(settings: Any, *options: str) -> dict[str, str]:
-    """The given options among these, as entries of a result."""
-    return {option: getattr(settings, option) for option in options if getattr(settings, option)}
-
-
-def output_lines(result: dict[str, Any], *options: str) -> list[str]:
-    """Those entries as lines."""
-    return [f"wrote {result[option]}" for option in options if option in result]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
-from fairseq_doc.cli.outputs import check_outputs
 from fairseq_doc.evaluation.minimal_pairs import judge, read_pairs
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
 from fairseq_doc.options import REQUIRED, option
@@ -23,7 +22,7 @@ class Options(ProgressOptions, ModelOptions):
         nargs="+",
         metavar="FILE",
         type=str,
-        reads=True,
+        reads="once",
     )
     max_tokens: int = option(
         "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, least=1
@@ -35,7 +34,6 @@ def run(settings: Options) -> dict[str, Any]:
     percent, and ``low`` and ``high``, its 95 % interval; the same for ``known``, the pairs without
     words outside the dictionary, and ``unknown``, the others (null without such pairs). ``ties``:
     the number of pairs whose scores are equal up to rounding, which count as wrong."""
-    check_outputs(settings, alone=settings.files)
     pairs = [pair for path in settings.files for pair in read_pairs(path)]
     return judge(ensemble_of(settings), pairs, settings.max_tokens, progress_of(settings))
 

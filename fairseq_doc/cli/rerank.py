@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
-from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import (
     TreeOptions,
     are_tagged,
@@ -34,13 +33,12 @@ NAME = "rerank"
 EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg"
 BASES = {"e": math.e, "2": 2, "10": 10}
 GRID = "0:5:0.05"
-OUTPUTS = ("output", "output_nbest")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions, ProgressOptions, ModelOptions):
     nbest: str = option(
-        "n-best file of a parser, gzipped or not", REQUIRED, positional=True, reads=True
+        "n-best file of a parser, gzipped or not", REQUIRED, positional=True, reads="once"
     )
     weight: float = option(
         "weight of the parser's score, which is added to that of the language model", 0.0, least=0
@@ -54,10 +52,11 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
     weights: str = option(
         "weights to try with --tune; the smallest of the best wins", GRID, metavar="FROM:TO:STEP"
     )
-    output: str | None = option("file for the best tree of each sentence")
+    output: str | None = option("file for the best tree of each sentence", writes=True)
     output_nbest: str | None = option(
         "file for all candidates that do not differ only in tags, best first: score, ln P of the "
-        "language model, parser's score, tree"
+        "language model, parser's score, tree",
+        writes=True,
     )
     max_candidates: int = option(
         "candidates scored at once; changes memory and speed, not results",
@@ -85,7 +84,6 @@ def run(settings: Options) -> dict[str, Any]:
     parses; ``seconds`` of scoring; ``weight``; and the files ``output`` and ``output_nbest``. With
     ``--tune`` also ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first
     candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
-    check_outputs(settings, settings.output, settings.output_nbest, alone=[settings.nbest])
     lists, metric = read_nbest(settings.nbest), bracketing_f1(settings.parameters)
     gold, sentences = (
         list(map(without_traces, trees_of(path))) if path else None
@@ -125,7 +123,7 @@ def run(settings: Options) -> dict[str, Any]:
         scored = scored_lists(read.lists, log_probs, result["weight"])
         written[settings.output_nbest] = nbest_lines(scored)
     write_files(written, settings.overwrite)
-    return result | named_outputs(settings, *OUTPUTS)
+    return result
 
 
 def _check_gold(settings: Options, read: TreeLists, gold: Sequence[Tree]) -> None:
@@ -181,4 +179,4 @@ def as_text(result: dict[str, Any]) -> str:
         if result["f1"] <= result["parser_f1"]:
             advice = "keep the parser's order"
             lines.append(f"none of these weights is better than the parser alone: {advice}")
-    return "\n".join(lines + output_lines(result, *OUTPUTS))
+    return "\n".join(lines)

@@ -16,7 +16,6 @@ from fairseq_doc.cli.arguments import (
     progress_of,
     unknown_words,
 )
-from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.scoring import MAX_WORDS
@@ -38,7 +37,6 @@ from fairseq_doc.scoring.nbest_lists import (
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, encode, totals
 
 EXAMPLE = "fairseq-doc rescore data-bin/mine words_text --path a.pt --scores lmwt.nn"
-OUTPUTS = ("output", "scores")
 GRIDS = {"weight": "--weights", "bonus": "--bonuses"}
 WEIGHTS, BONUSES = "0:1:0.05", "-2:4:0.25"  # tried by default
 MAX_PAIRS = 1_000_000  # maximal number of pairs of a weight and a bonus
@@ -47,7 +45,7 @@ MAX_PAIRS = 1_000_000  # maximal number of pairs of a weight and a bonus
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
     nbest: str = option(
-        "n-best lists, the best candidate first", REQUIRED, positional=True, reads=True
+        "n-best lists, the best candidate first", REQUIRED, positional=True, reads="once"
     )
     format: str = option(
         "kaldi: lines UTT-K word word ...; or the output of fairseq-generate",
@@ -93,9 +91,12 @@ class Options(ProgressOptions, ModelOptions):
         "its first candidate without --weight or --tune",
         False,
     )
-    output: str | None = option("file for the best candidates: lines UTT word word ..., or text")
+    output: str | None = option(
+        "file for the best candidates: lines UTT word word ..., or text", writes=True
+    )
     scores: str | None = option(
-        "file for the language model's scores: UTT-K and -ln P of each token and the end mark"
+        "file for the language model's scores: UTT-K and -ln P of each token and the end mark",
+        writes=True,
     )
     totals: bool = option("write their sum for each candidate to --scores", False, needs="scores")
     overwrite: bool = option("replace existing outputs", False)
@@ -144,7 +145,6 @@ def run(settings: Options) -> dict[str, Any]:
     positive if better, ``nbest``, the lists' file, and ``ceiling``, what the targets of translations
     score once undone, or null; with --tune also ``tuning``, [weight, bonus, value] for each pair
     tried."""
-    check_outputs(settings, settings.output, settings.scores, alone=[settings.nbest])
     form = form_of(settings.data)
     if settings.format == KALDI:
         kaldi = settings.first_pass, settings.costs, settings.reference
@@ -180,7 +180,7 @@ def run(settings: Options) -> dict[str, Any]:
     if settings.scores:
         written[settings.scores] = score_lines(lists, scored, settings.totals)
     write_files(written, settings.overwrite)
-    return result | named_outputs(settings, *OUTPUTS)
+    return result
 
 
 def _judge_of(
@@ -226,4 +226,4 @@ def as_text(result: dict[str, Any]) -> str:
                     lines.append(f"this {name} is the first or last one tried: {advice}")
         if tuning and result["gain"] <= 0:
             lines.append("no pair is better than the first candidates: keep those")
-    return "\n".join(lines + output_lines(result, *OUTPUTS))
+    return "\n".join(lines)

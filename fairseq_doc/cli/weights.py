@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.analysis.components import mixture_weights
-from fairseq_doc.analysis.plotting import check_plot_path, plot_weights
+from fairseq_doc.analysis.plotting import plot_weights
 from fairseq_doc.cli.arguments import (
     PictureOptions,
     SingleModelOptions,
@@ -12,7 +12,6 @@ from fairseq_doc.cli.arguments import (
     ensemble_of,
     progress_of,
 )
-from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 
 EXAMPLE = "fairseq-doc weights data-bin/ptb --path a.pt --gen-subset valid --picture weights.png"
 
@@ -25,8 +24,6 @@ class Options(PictureOptions, SplitOptions, SingleModelOptions):
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sums by
     layer; ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``split``; ``picture``, the file."""
-    check_plot_path(settings.picture)
-    check_outputs(settings, settings.picture)
     ensemble = ensemble_of(settings, settings.eval_window)
     found = mixture_weights(ensemble, settings.gen_subset, progress_of(settings))
     if settings.picture:
@@ -38,7 +35,6 @@ def run(settings: Options) -> dict[str, Any]:
         "layers": {str(layer): weight for layer, weight in found.by_layer.items()},
         "coefficient_of_variation": found.coefficient_of_variation,
         "tokens": found.tokens,
-        **named_outputs(settings, "picture"),
     }
 
 
@@ -53,4 +49,4 @@ def as_text(result: dict[str, Any]) -> str:
         "{split}: coefficient of variation (sqrt(beta)) {coefficient_of_variation:.4f} over "
         "{tokens:,} tokens".format(**result)
     )
-    return "\n".join(lines + output_lines(result, "picture"))
+    return "\n".join(lines)

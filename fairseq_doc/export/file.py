@@ -17,11 +17,9 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.export.contract import FORM, LOG_PROBS
 from fairseq_doc.export.model import onnx_model
-from fairseq_doc.export.tokens import TokenTable, table_of
+from fairseq_doc.export.tokens import LOG_PROBS, TokenTable, table_of
 
-LARGEST_FILE = 2**31 - 1  # bytes; ONNX's limit for one file
 TOLERANCE = 1e-4  # for log P in float32, or a sum of log P
 
 
@@ -44,7 +42,7 @@ class ExportedModel:
         return [np.zeros((layers, streams, width), np.float32) for _ in range(2)]
 
     def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
-        """The outputs; see :mod:`fairseq_doc.export.contract`."""
+        """The outputs; see :mod:`fairseq_doc.export.model`."""
         return self._session.run(None, dict(zip(self._inputs, inputs, strict=True)))
 
 
@@ -77,20 +75,21 @@ def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -
     words = torch.tensor(table.words)[torch.from_numpy(tokens)]
     truth = model.get_normalized_probs(model(words), log_probs=True)[:, :, table.words].numpy()
     source, target = tokens[:, :-1], tokens[:, 1:]
-    of_targets = np.take_along_axis(truth[:, :-1], target[:, :, None], axis=2)[:, :, 0]  # (2, 6)
-    form, state = exported.metadata[FORM], exported.zero_state(len(tokens))
-    found = []
-    if form == LOG_PROBS:
-        expected = list(truth[:, :-1].transpose(1, 0, 2))  # each (2, V)
+    if exported.metadata["form"] == LOG_PROBS:
+        state, found = exported.zero_state(len(tokens)), []
         for column in source.T:
             log_probs, *state = exported(column[:, None], *state)
             found.append(log_probs)
+        expected = truth[:, :-1].transpose(1, 0, 2)  # (6, 2, V)
     else:
         lengths = np.array([6, 3])
-        ends = truth[[0, 1], lengths, table.end]
-        expected = [of_targets[k, : lengths[k]].sum() + ends[k] for k in (0, 1)]
         found = list(-exported(target, lengths)[0])
-    difference = max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
+        of_targets = np.take_along_axis(truth[:, :-1], target[:, :, None], axis=2)  # (2, 6, 1)
+        expected = [
+            rows[:length].sum() + ends[length, table.end]
+            for rows, ends, length in zip(of_targets, truth, lengths, strict=True)
+        ]
+    difference = float(np.abs(np.array(found) - np.array(expected)).max())
     if not np.isfinite(difference):
         problem = "the exported model's scores are not finite; has the training diverged?"
         raise FairseqDocError(problem)
@@ -101,16 +100,10 @@ def exported_file(
     ensemble: Ensemble, form: str = LOG_PROBS, table: TokenTable | None = None, int8: bool = False
 ) -> ExportedModel:
     """Export the only model of an ensemble on the CPU, and compare the result with it. By default
-    the tokens are those of the dictionary. Raises ``FairseqDocError`` if the model is too large or
-    of another kind, or if the results differ."""
+    the tokens are those of the dictionary. Raises ``FairseqDocError`` for a model of another kind,
+    or if the results differ."""
     model: Any = ensemble.single
     table = table or table_of(ensemble.dictionary)
-    size = 4 * sum(parameter.numel() for parameter in model.parameters())
-    if size > LARGEST_FILE:
-        raise FairseqDocError(
-            f"expected a model whose parameters have at most {LARGEST_FILE:,} bytes, the limit of "
-            f"an ONNX file; got {size:,}"
-        )
     more = {"architecture": type(model).__name__, "unit": ensemble.unit}
     made = onnx_model(model.decoder, form, table, more)
     exported = ExportedModel(made.SerializeToString())

@@ -8,16 +8,8 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from fairseq_doc.export.contract import Kind
-
 # Runtimes since 2022, such as onnxruntime 1.13, read these versions.
 OPSET, IR_VERSION = 17, 8
-TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
-
-
-def transposed(weight: torch.Tensor) -> torch.Tensor:
-    """(outputs, inputs) -> (inputs, outputs)."""
-    return weight.t()
 
 
 class Graph:
@@ -37,7 +29,7 @@ class Graph:
 
     def several(self, operator: str, count: int, *inputs: Any, **attributes: Any) -> list[str]:
         """Add a node; returns its outputs. An input is a value, a number or a list of numbers."""
-        values = [x if isinstance(x, str) else self._constant(x) for x in inputs]
+        values = [x if isinstance(x, str) else self._held(np.asarray(x)) for x in inputs]
         outputs = [self.new_name(operator) for _ in range(count)]
         self._nodes.append(helper.make_node(operator, values, outputs, outputs[0], **attributes))
         return outputs
@@ -50,34 +42,21 @@ class Graph:
         """Make a value an output with this name."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name))
 
-    def _constant(self, value: Any) -> str:
-        array = np.asarray(value)
-        array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
-        key = (array.tobytes(), array.shape, array.dtype.str)
-        return self._held(key, "constant", lambda: array)
-
-    def weight(
-        self, weight: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] | None = None
-    ) -> str:
-        """A parameter, transformed by ``change``, a function such as :func:`transposed`. The file
-        has it once for each ``change``. It must outlive this graph, since its id is a key."""
-
-        def array() -> np.ndarray:
-            changed = weight.detach() if change is None else change(weight.detach())
-            return changed.float().cpu().contiguous().numpy()
-
-        return self._held((id(weight), change), "weight", array)
+    def weight(self, weight: torch.Tensor) -> str:
+        """A parameter, or a rearrangement of one."""
+        return self._held(weight.detach().float().cpu().contiguous().numpy(), "weight")
 
     def linear(self, x: str, weight: torch.Tensor, bias: torch.Tensor | None = None) -> str:
         """x W^T + b."""
-        product = self("MatMul", x, self.weight(weight, transposed))
+        product = self("MatMul", x, self.weight(weight.t()))
         return product if bias is None else self("Add", product, self.weight(bias))
 
-    def _held(self, key: Any, stem: str, array: Callable[[], np.ndarray]) -> str:
-        """The name of an array in the file; ``array`` computes it if the key is new."""
-        held = self._root._arrays
+    def _held(self, array: np.ndarray, stem: str = "constant") -> str:
+        """The name of an array, float32 or int64. The file has equal arrays once."""
+        array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+        held, key = self._root._arrays, (array.tobytes(), array.shape, array.dtype.str)
         if key not in held:
-            held[key] = numpy_helper.from_array(array(), self.new_name(stem))
+            held[key] = numpy_helper.from_array(array, self.new_name(stem))
         return held[key].name
 
     def scan(
@@ -106,15 +85,14 @@ class Graph:
         return outputs, last
 
     def model(
-        self, inputs: dict[str, Kind], outputs: dict[str, Kind], metadata: dict[str, str]
+        self,
+        inputs: Sequence[onnx.ValueInfoProto],
+        outputs: Sequence[onnx.ValueInfoProto],
+        metadata: dict[str, str],
     ) -> onnx.ModelProto:
         """The whole model, with the outputs named by :meth:`output`."""
-        values = [
-            [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in x]
-            for x in (inputs.items(), outputs.items())
-        ]
         arrays = list(self._arrays.values())
-        graph = helper.make_graph(self._nodes, "language_model", *values, arrays)
+        graph = helper.make_graph(self._nodes, "language_model", inputs, outputs, arrays)
         about: Any = {"ir_version": IR_VERSION, "producer_name": "fairseq_doc"}
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], **about)
         helper.set_model_props(model, metadata)

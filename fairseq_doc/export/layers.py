@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.export.graph import Graph, transposed
+from fairseq_doc.export.graph import Graph
 from fairseq_doc.models.language_model import RecurrentDecoder
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
@@ -47,7 +47,7 @@ def add_layers(
         names = ", ".join(sorted(kind.__name__ for kind in unknown))
         raise FairseqDocError(f"expected layers of an AWD-LSTM or of Melis et al.; got {names}")
     by_time = graph("Transpose", tokens, perm=[1, 0])  # (T, B)
-    columns = graph("Gather", graph.weight(decoder.embedding, transposed), by_time, axis=1)
+    columns = graph("Gather", graph.weight(decoder.embedding.t()), by_time, axis=1)
     x = graph("Transpose", columns, perm=[1, 2, 0])  # (D_0, T, B) -> (T, B, D_0)
     outputs = [x]
     widths = layer_widths(decoder)
@@ -118,7 +118,7 @@ def _lstm(
     """ONNX's LSTM, for untied gates in the order i, f, g, o. Returns its output (T, B, D_n), h and
     c. ``matrices``: W_x and W_h."""
     biases = torch.cat([_iofc(bias), torch.zeros_like(_iofc(bias))], dim=1)  # (1, 8 D_n)
-    weights = [graph.weight(matrix, _iofc) for matrix in matrices]
+    weights = [graph.weight(_iofc(matrix)) for matrix in matrices]
     lengths, width = "", len(bias) // 4  # all sequences have the same length
     inputs = (x, *weights, biases.detach().float().cpu(), lengths, *state)
     output, *after = graph.several("LSTM", 3, *inputs, hidden_size=width)

@@ -1,7 +1,7 @@
 """Maps the tokens of a speech recogniser to the words of the dictionary.
 
-Its table has a token and a number per line. A model that is exported with a table has the table's
-numbers as inputs and outputs.
+A recogniser's table has a token and its number in each line. A model that is exported with a table
+reads and predicts these numbers.
 """
 
 import re
@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 
+LOG_PROBS, SENTENCE = FORMS = ("log-probs", "sentence")  # of an exported model, see model.py
 # The first of these in a table is the end mark </s>. A language model never scores the blank of a
 # recogniser, so the blank can serve as the end mark.
 END_MARKS = ("<sos/eos>", "</s>", "<blk>", "<blank>")

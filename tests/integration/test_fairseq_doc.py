@@ -139,12 +139,6 @@ def test_rank_weights_and_components_describe_what_eval_lm_and_score_read(corpus
     assert sum(found) == pytest.approx(1)
 
 
-def test_empty_and_long_lines_where_asked_for(by_json):
-    text = b"w1 " * 50_000 + b"\n\n"
-    result = by_json("score", 0, options="--empty-lines --max-words 60000", stdin=text)
-    assert [s["tokens"] for s in result["sentences"]] == [50_001, 1]
-
-
 @pytest.fixture(scope="module")
 def strangers(corpus, checkpoints, tmp_path_factory):
     """A language model over other words, and a checkpoint of a translation model."""

@@ -9,7 +9,7 @@ from conftest import ROOT
 from fairseq import options
 
 import fairseq_doc
-from fairseq_doc.analysis.reference_curves import band_of, departures, read_reference
+from fairseq_doc.analysis.learning_curves import band_of, departures, read_reference
 
 PAGES = [
     path

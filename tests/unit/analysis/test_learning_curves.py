@@ -1,7 +1,8 @@
 import io
+import json
 import logging
+import math
 import re
-import time
 from collections import OrderedDict
 from unittest import mock
 
@@ -11,8 +12,19 @@ from fairseq.logging import progress_bar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve, read_log
+from fairseq_doc.analysis.learning_curves import (
+    KIND,
+    LearningCurve,
+    band_of,
+    departures,
+    is_reference,
+    mean_curve,
+    read_log,
+    read_reference,
+    reference_lines,
+)
 from fairseq_doc.data.bptt_stream import TASK
+from fairseq_doc.files import write_lines
 from fairseq_doc.optim import nt_asgd
 
 SIMPLE = """\
@@ -37,7 +49,7 @@ FORMATS = {
 
 
 def read(folder, text):
-    (folder / "log").write_text(text)
+    (folder / "log").write_bytes(text.encode(errors="surrogateescape"))
     return read_log(folder / "log")
 
 
@@ -121,11 +133,6 @@ def test_the_mean_of_seeds_has_the_epochs_of_all():
     assert mean_curve([first]) == first
 
 
-def test_bytes_that_are_no_utf_8(tmp_path):
-    (tmp_path / "log").write_bytes(b"\xff\xfe\n" + SIMPLE.encode() + b"\x80")
-    assert len(read_log(tmp_path / "log").perplexities) == 4
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -148,14 +155,72 @@ def test_damaged_lines_are_left_out(tmp_path):
         "epoch 4 | valid on 'valid' subset | ppl x | wps 0",
         "epoch 4 | valid on 'valid' subset | ppl -1 | wps 0",
         '{"epoch": "x", "valid_ppl": "2"}',
+        "\udcff\udcfe",  # bytes that are not UTF-8
     ]
     whole = read(tmp_path, SIMPLE)
     assert read(tmp_path, "\n".join([*damaged, SIMPLE, *damaged, ""])) == whole
 
 
-def test_a_progress_bar_of_megabytes_and_lines_without_end_take_no_time(tmp_path):
-    bar = "epoch 001:  50%|#####     | 2/4, loss=9.1, ppl=548\r" * 100_000
-    begun = "epoch 1 | valid on 'valid' subset " * 30_000 + '{"epoch": ' * 30_000
-    start = time.process_time()
-    assert read(tmp_path, f"{bar}{SIMPLE}{begun}\n") == read(tmp_path, SIMPLE)
-    assert time.process_time() - start < 10  # 0.3 s
+# References
+
+
+def curve(*perplexities, averaging_after=None):
+    numbered = dict(enumerate(perplexities, start=1))
+    return LearningCurve(numbered, averaging_after, {})
+
+
+def test_a_band_holds_the_neighbouring_epochs_and_three_deviations():
+    band = band_of([curve(200, 100, 90), curve(220, 110, 80)])
+    variances = [math.log(x / y) ** 2 / 2 for x, y in ((220, 200), (110, 100), (90, 80))]
+    margin = math.exp(3 * math.sqrt(sum(variances) / 3))
+    assert band[1] == pytest.approx((100 / margin, 220 * margin), abs=0.01)
+    assert band[2] == pytest.approx((80 / margin, 220 * margin), abs=0.01)
+    assert band[3] == pytest.approx((80 / margin, 110 * margin), abs=0.01)
+
+
+def test_the_band_of_one_seed_has_three_percent():
+    margin = math.exp(0.03)
+    assert band_of([curve(100)]) == {1: pytest.approx((100 / margin, 100 * margin), abs=0.01)}
+
+
+def test_a_file_has_a_line_for_each_run_and_gives_them_back(tmp_path):
+    runs = {
+        "a": curve(100, 50.123, averaging_after=1),
+        'b "2"': LearningCurve({1: 101.0, 2: 51.0}, None, {1: 2}),
+    }
+    write_lines(tmp_path / "r.json", reference_lines(runs, "x", {"torch": "2"}))
+    text = (tmp_path / "r.json").read_text()
+    assert [line.count("perplexity") for line in text.splitlines()] == [0] * 5 + [1, 1] + [0] * 2
+    content = json.loads(text)
+    assert (content["command"], content["torch"]) == ("x", "2")
+    assert content["runs"]["a"]["perplexity"] == {"1": 100, "2": 50.123}
+    assert is_reference(tmp_path / "r.json")
+    assert read_reference(tmp_path / "r.json") == list(runs.values())
+
+
+def test_a_file_of_the_former_form_is_read(tmp_path):
+    """It has a line for each number, and the band, which is computed anew."""
+    run = {"perplexity": {"1": 100.0}, "best": 100, "averaging_after": None, "stages_after": {}}
+    rows = [{"epoch": 1, "mean": 100.0, "deviation": None, "low": 97.04, "high": 103.05}]
+    content = {"kind": KIND, "command": "x", "runs": {"seed1": run}, "epochs": rows}
+    (tmp_path / "r.json").write_text(json.dumps(content, indent=1))
+    assert is_reference(tmp_path / "r.json")
+    seeds = read_reference(tmp_path / "r.json")
+    assert seeds == [curve(100.0)] and band_of(seeds) == {1: (97.04, 103.05)}
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[1]", '{"kind": "other"}'])
+def test_another_file_is_refused(tmp_path, text):
+    (tmp_path / "r.json").write_text(text)
+    assert_refused(
+        "r.json: expected a reference .* got another file", read_reference, tmp_path / "r.json"
+    )
+
+
+def test_every_seed_is_inside_and_what_is_not_is_named():
+    runs = curve(200, 100, 90), curve(220, 110, 80)
+    band = band_of(runs)
+    assert [departures(run, band) for run in runs] == [([], 3), ([], 3)]
+    outside, compared = departures(curve(210, 400, 85, 1), band)
+    low, high = band[2]
+    assert outside == [{"epoch": 2, "perplexity": 400, "low": low, "high": high}] and compared == 3

@@ -68,7 +68,7 @@ def test_what_is_refused_before_a_model_is_loaded(folder, loaded, without_packag
     before = names(folder)
     for options, problem in (
         ("--tokens tokens.txt", "model.onnx exists"),
-        ("--onnx b.pt", "ends in .onnx; got b.pt"),
+        ("--onnx b.pt", "b.pt: expected a name ending in .onnx"),
         ("--onnx b.onnx --path a.pt:b.pt", "an ensemble cannot be exported; got 2"),
         ("--onnx b.onnx --tokens nothing.txt", "cannot read nothing.txt"),
     ):
@@ -77,12 +77,6 @@ def test_what_is_refused_before_a_model_is_loaded(folder, loaded, without_packag
     message = refused(*LINE.split(), "--onnx", "b.onnx")
     assert f"onnxruntime missing: {pip_install('onnx', *export.PACKAGES)}" in message
     assert names(folder) == before and loaded == []
-
-
-def test_tokens_without_an_end_mark(folder, loaded):
-    (folder / "tokens.txt").write_text("a 0\n")
-    assert "expected one of <sos/eos>" in refused(*LINE.split(), "--tokens", "tokens.txt")
-    assert names(folder) == set()
 
 
 def test_a_full_disk_leaves_nothing(folder, loaded, monkeypatch):

@@ -60,13 +60,6 @@ def test_how_an_error_ends_a_command(does, capsys, options, wrap, error, status,
     assert capsys.readouterr() == ("", line)
 
 
-def test_a_real_error_of_a_real_command(tmp_path, capsys):
-    assert main(["eval-lm", str(tmp_path), "--path", f"{tmp_path}/none.pt", "--json"]) == 1
-    printed, err = capsys.readouterr()
-    assert printed == ""
-    assert len(err.splitlines()) == 1 and f"cannot read {tmp_path}/none.pt: No such file" in err
-
-
 @pytest.mark.parametrize("error", [ValueError("a bug"), KeyError("a"), SystemExit(3)])
 def test_every_other_error_is_raised_if_the_environment_says_so(does, error):
     does(side_effect=error)

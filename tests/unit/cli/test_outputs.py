@@ -1,72 +1,79 @@
-"""Outputs are no inputs."""
+"""Outputs are no inputs, and replace nothing unasked."""
+
+from dataclasses import fields
 
 import pytest
 from conftest import refusal
 
-from fairseq_doc.cli.main import SUBCOMMANDS, module_of
+from fairseq_doc.cli.main import SUBCOMMANDS, module_of, outcome
 from fairseq_doc.cli.outputs import check_outputs
 
-OWN = {  # commands that write files, {name: their inputs and other options}
-    "attention": {"picture": "OUT.png"},
-    "average": {"checkpoints": ["a.pt", "b.pt"], "output": "OUT"},
-    "collect-parses": {"generated": "x", "sentences": "x", "output": "OUT"},
-    "components": {"tsv": "OUT"},
-    "embeddings": {"output": "OUT"},
-    "export": {"onnx": "OUT.onnx"},
-    "rerank": {"nbest": "x", "output": "OUT"},
-    "rescore": {"nbest": "x", "scores": "OUT"},
-    "weights": {"picture": "OUT.png"},
-}
-MODEL = {"data": "data", "path": "a.pt:b.pt", "overwrite": True}
-INPUTS = {"average": ["b.pt"], "collect-parses": ["x"]}  # of commands without a folder of data
+MODEL = {"data": "data", "path": "a.pt:b.pt"}
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    names = ("data/dict.txt", "data/settings.json", "data/dict.png", "data/notes", "a.pt", "b.pt")
-    for name in (*names, "x", "precious"):
+    for name in ("data/dict.txt", "data/notes", "a.pt", "b.pt", "precious.png"):
         (tmp_path / name).write_text("precious")
-    for end in ("png", "onnx"):
-        for name in ("b.pt", "data/dict.txt", "x"):
-            (tmp_path / f"{name.replace('/', '-')}.{end}").symlink_to(name)
-    return tmp_path
+    (tmp_path / "link.png").symlink_to("b.pt")
+    (tmp_path / "link.onnx").symlink_to("data/dict.txt")
 
 
-def test_every_command_that_overwrites_is_listed():
-    named = [
-        name
-        for name in SUBCOMMANDS
-        if "overwrite" in getattr(module_of(name).Options, "__dataclass_fields__", {})
-    ]
-    assert sorted(named) == sorted([*OWN, "curves", "tune"])  # which have their own tests
+def weights(**options):
+    return module_of("weights").Options(**MODEL, **options)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_no_command_replaces_what_it_reads(name):
+def test_every_command_that_overwrites_declares_its_outputs():
+    overwrite, declare = set(), set()
+    for name in SUBCOMMANDS:
+        for entry in fields(module_of(name).Options):
+            if entry.name == "overwrite":
+                overwrite.add(name)
+            if entry.metadata.get("option", {}).get("writes"):
+                declare.add(name)
+    assert overwrite - declare == {"curves", "export", "tune"}  # which check them themselves
+    assert declare - overwrite == set()
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("weights", {**MODEL, "picture": "link.png"}),
+        ("components", {**MODEL, "tsv": "data/dict.txt"}),
+        ("export", {**MODEL, "path": "a.pt", "onnx": "link.onnx"}),
+        ("average", {"checkpoints": ["a.pt", "b.pt"], "output": "b.pt"}),
+        ("collect-parses", {"generated": "a.pt", "sentences": "b.pt", "output": "a.pt"}),
+    ],
+)
+def test_no_command_replaces_what_it_reads(name, options):
     command = module_of(name)
-    for file in INPUTS.get(name, ["b.pt", "data/dict.txt"]):
-        given = {} if name in INPUTS else MODEL
-        given = {**given, "overwrite": True, **OWN[name]}
-        for option, value in given.items():
-            if str(value).startswith("OUT"):
-                end = value.removeprefix("OUT")
-                given[option] = f"{file.replace('/', '-')}{end}" if end else file
-        assert "is used twice" in refusal(command.run, command.Options(**given))
+    settings = command.Options(**options, overwrite=True)
+    assert "is used twice" in refusal(outcome, command, settings)
 
 
-def test_files_that_are_not_inputs_may_be_replaced():
-    settings = module_of("weights").Options(**MODEL)
-    check_outputs(settings, "precious", "data/notes", "data/new", None)
-    assert "data/dict.txt is used twice" in refusal(check_outputs, settings, "data/dict.txt")
-    assert "new is used twice" in refusal(check_outputs, settings, "new", "./new")
-    assert "x is used twice" in refusal(check_outputs, settings, "x", inputs=["x"])
-    assert "a.pt is used twice" in refusal(
-        check_outputs, settings, "new", alone=["a.pt"], inputs=["a.pt"]
-    )
-    settings = module_of("weights").Options(**{**MODEL, "overwrite": False})
-    assert "precious exists" in refusal(check_outputs, settings, "precious")
-    check_outputs(settings, replaced=["precious"])
-    for name in ("none/a.png", "precious/a.png", "data"):
-        assert f"{name}: expected a file " in refusal(check_outputs, settings, name)
+def test_outputs_that_cannot_be_written():
+    settings = weights(overwrite=True, picture="precious.png")
+    check_outputs(settings, "data/notes", "data/new")
+    for paths, more in (
+        (["data/dict.txt"], {}),
+        (["new", "./new"], {}),
+        (["new"], {"inputs": ["new"]}),
+        (["new"], {"alone": ["a.pt"], "inputs": ["a.pt"]}),
+    ):
+        assert "is used twice" in refusal(check_outputs, settings, *paths, **more)
+    for name in ("none/a.png", "precious.png/a.png", "data"):
+        assert f"{name}: expected a file " in refusal(check_outputs, weights(overwrite=True), name)
+    assert "precious.png exists" in refusal(check_outputs, weights(picture="precious.png"))
+    check_outputs(weights(), replaced=["precious.png"])
+
+
+@pytest.mark.parametrize("name", ["curves", "a.pgf", "a.png.log"])
+def test_a_picture_of_another_format_is_refused(name):
+    assert "expected a name ending in .png or" in refusal(check_outputs, weights(picture=name))
+
+
+def test_an_input_that_is_to_be_read_once():
+    settings = module_of("pairs").Options(**MODEL, files=["data/notes", "./data/notes"])
+    assert "is used twice" in refusal(check_outputs, settings)

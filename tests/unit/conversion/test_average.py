@@ -101,8 +101,8 @@ def test_half_precision_is_kept_and_summed_in_a_wider_one(folder):
 @pytest.mark.parametrize(
     "other, problem",
     [
-        ({"words": [*WORDS, "more"]}, "expected the architecture and the number of words of a.pt"),
-        ({"words": [*WORDS[:-1], "more"]}, "expected the dictionary of a.pt"),
+        ({"words": [*WORDS, "more"]}, "got decoder."),
+        ({"words": [*WORDS[:-1], "more"]}, "dictionary_checksum"),
         ({"doc_activation": "linear"}, "doc_activation linear"),
     ],
 )

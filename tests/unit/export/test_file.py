@@ -8,10 +8,9 @@ from conftest import refusal
 from onnx import TensorProto
 
 from fairseq_doc.evaluation.scoring import score_text
-from fairseq_doc.export import file as file_module
-from fairseq_doc.export.contract import FORMS, INPUTS, LOG_PROBS, OUTPUTS, SENTENCE
 from fairseq_doc.export.file import exported_file
-from fairseq_doc.export.tokens import match_tokens, table_lines
+from fairseq_doc.export.model import INPUTS, OUTPUTS
+from fairseq_doc.export.tokens import FORMS, LOG_PROBS, SENTENCE, match_tokens, table_lines
 from fairseq_doc.models.lstm_melis_lm import LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig
 from fairseq_doc.preparation.byte_text import make_dictionary
 
@@ -42,15 +41,15 @@ def biased_weights():
 
 
 MODELS = {
-    "DOC of the embedding and the last layer": lambda: peaked_model(),
+    "DOC of the embedding and the last layer": peaked_model,
     "MoS": lambda: peaked_model(doc_components="0,0,3", doc_activation="linear"),
-    "MoS with biased weights": lambda: biased_weights(),
+    "MoS with biased weights": biased_weights,
     "DOC of one component": lambda: peaked_model(doc_components="0,1,0"),
     "one softmax": lambda: peaked_model(**PLAIN),
     "untied": lambda: peaked_model(untie_output=True, component_dim=3),
     "Mogrifier": lambda: peaked_model(mogrifier_rounds=2),
     "Mogrifier of factors": lambda: peaked_model(mogrifier_rounds=5, mogrifier_rank=2),
-    "Melis": lambda: melis(),
+    "Melis": melis,
     "Melis, untied gates": lambda: melis(gates="untied", layers=2),
     "Melis, tied gates": lambda: melis(gates="tied", layers=3, untie_output=True),
     "Melis, Mogrifier": lambda: melis(mogrifier_rounds=5, mogrifier_rank=2, layers=2),
@@ -60,11 +59,6 @@ MODELS = {
     "RHN, tied": lambda: melis(cell="rhn", rhn_depth=2, gates="tied", embedding_ratio=1.0),
     "NAS": lambda: melis(cell="nas", layers=2, doc_components="0,1,0,1"),
 }
-
-
-def exported(model, form, **options):
-    """The model in onnxruntime."""
-    return exported_file(ensemble(model), form, **options)
 
 
 def truth(model, words):
@@ -80,7 +74,7 @@ def test_1000_words_with_the_carried_state(name):
     model = MODELS[name]()
     words = random_tokens(1, 1001, V)
     expected = truth(model, words)[0]
-    run = exported(model, LOG_PROBS)
+    run = exported_file(ensemble(model), LOG_PROBS)
     state = run.zero_state(1)
     for at, word in enumerate(words[0, :-1].numpy()):
         log_probs, *state = run(np.array([[word]]), *state)
@@ -99,7 +93,7 @@ def test_sentences_are_scored_as_the_package_scores_them(name):
     model = MODELS[name]()
     sentences = [["w3", "w0", "w15", "w3"], [], ["w7"]]
     score = score_text(ensemble(model), sentences)
-    run = exported(model, SENTENCE)
+    run = exported_file(ensemble(model), SENTENCE)
     x, lengths = np.zeros((3, 4), np.int64), np.array([4, 0, 1])
     for row, sentence in zip(x, sentences, strict=True):
         row[: len(sentence)] = [index(word) for word in sentence]
@@ -114,7 +108,7 @@ def test_sentences_are_scored_as_the_package_scores_them(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_file_holds_each_matrix_once_and_8_bits_are_nearly_the_same(name, int8):
     model = MODELS[name]()
-    run = exported(model, SENTENCE, int8=int8)
+    run = exported_file(ensemble(model), SENTENCE, int8=int8)
     values = onnx.load_from_string(run.data).graph.initializer
     held = [x for x in values if sorted([1, 1, *x.dims])[-2] > 1]
     parameters = [p for p in model.parameters() if p.dim() > 1]
@@ -134,7 +128,7 @@ def test_a_file_holds_each_matrix_once_and_8_bits_are_nearly_the_same(name, int8
 @pytest.mark.parametrize("name", ["DOC of the embedding and the last layer", "RHN"])
 def test_names_shapes_and_metadata(name, form):
     model = MODELS[name]()
-    run = exported(model, form)
+    run = exported_file(ensemble(model), form)
     graph = onnx.load_from_string(run.data).graph
     shapes = {
         value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
@@ -153,7 +147,7 @@ def test_names_shapes_and_metadata(name, form):
 
 def test_a_narrow_layer_has_zeros_behind_its_numbers():
     """Nothing else is read there."""
-    run = exported(peaked_model(), LOG_PROBS)  # widths 6 and 5
+    run = exported_file(ensemble(peaked_model()), LOG_PROBS)  # widths 6 and 5
     x = np.array([[7], [9]])
     _, *state = run(x, *run.zero_state(2))
     for part in state:
@@ -163,17 +157,18 @@ def test_a_narrow_layer_has_zeros_behind_its_numbers():
         part[1, :, 5] = 3
     for found, other in zip(run(x, *state), expected, strict=True):
         np.testing.assert_array_equal(found, other)
-    run = exported(MODELS["RHN"](), LOG_PROBS)  # it has no c, which stays as it is
+    run = exported_file(ensemble(MODELS["RHN"]()), LOG_PROBS)  # it has no c, which stays as it is
     hidden, cell = run.zero_state(1)
     assert (run(np.array([[7]]), hidden, cell + 5)[2] == 5).all()
 
 
 def test_a_word_that_is_nearly_impossible_has_a_finite_score():
     model = with_bias(peaked_model(), 9, -500.0)
-    run = exported(model, LOG_PROBS)
+    run = exported_file(ensemble(model), LOG_PROBS)
     log_probs = run(np.array([[7]]), *run.zero_state(1))[0]
-    expected = truth(model, torch.tensor([[7]]))[0]
-    np.testing.assert_allclose(log_probs, expected, rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(
+        log_probs, truth(model, torch.tensor([[7]]))[0], rtol=1e-6, atol=1e-5
+    )
     assert log_probs[0, 9] < -400
 
 
@@ -182,7 +177,7 @@ def test_the_tokens_of_a_recogniser(form):
     model, dictionary = peaked_model(), small_dictionary(V)
     tokens = ["<blk>", "<sos/eos>", "<unk>", "w9", "w4", "w0", "no word"]
     table = match_tokens(tokens, dictionary, "tokens.txt")
-    run = exported(model, form, table=table)
+    run = exported_file(ensemble(model), form, table=table)
     assert (run.metadata["sos_id"], run.metadata["vocab_size"]) == ("1", "7")
     words = [EOS, index("w4"), UNK, index("w0")]  # tokens 1, 4, 6 and 5; </s> is last and first
     rows = truth(model, torch.tensor([words]))[0]
@@ -204,12 +199,6 @@ def test_bytes_as_tokens():
     assert f"<0x61> {dictionary.index('<0x61>')}" in lines
 
 
-def layers_of_another_kind(model):
-    lstm, other = model.decoder.lstm, torch.nn.ModuleList([model.decoder.lstm])
-    other.zero_state, other.forward = lstm.zero_state, lstm.forward
-    model.decoder.lstm = other
-
-
 def parts_derived_from_known_ones(model):
     for part in (model.decoder.lstm, model.decoder.output):
         part.__class__ = type(f"Own{type(part).__name__}", (type(part),), {})
@@ -227,10 +216,9 @@ def diverged(model):
 @pytest.mark.parametrize(
     "damage, problem",
     [
-        (layers_of_another_kind, "got ModuleList"),
         (parts_derived_from_known_ones, "got OwnAWDLSTM, OwnMixtureOutput"),
-        (layers_that_compute_something_else, "this version cannot export this model"),
-        (diverged, "not finite; has the training diverged"),
+        (layers_that_compute_something_else, "cannot export this model"),
+        (diverged, "not finite"),
     ],
 )
 @pytest.mark.parametrize("int8", [False, True])
@@ -238,10 +226,3 @@ def test_a_model_that_cannot_be_exported(damage, problem, int8):
     model = peaked_model()
     damage(model)
     assert problem in refusal(exported_file, ensemble(model), int8=int8)
-
-
-def test_an_ensemble_and_a_model_that_is_too_large(monkeypatch):
-    message = refusal(exported_file, ensemble(peaked_model(), peaked_model(seed=1)))
-    assert "expected one checkpoint" in message and "got 2" in message
-    monkeypatch.setattr(file_module, "LARGEST_FILE", 1000)
-    assert "at most 1,000 bytes" in refusal(exported_file, ensemble(peaked_model()))
