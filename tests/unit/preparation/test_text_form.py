@@ -18,7 +18,7 @@ from fairseq_doc.preparation.pipeline import SPLITS
 from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of, form_of_side
 from fairseq_doc.preparation.tokenization import BPE_KINDS
 
-from .conftest import binarised, contents, write_splits
+from .conftest import binarised, write_splits
 
 LINES = [
     "The dogs ' tails, and the cat's.",
@@ -145,25 +145,6 @@ def test_tokens_that_are_not_those_of_the_words_are_refused(folders):
         ("DOTMULTI b", form.tokens("DOTMULTI b")),  # a name of Moses' own, which becomes a dot
     ):
         assert "give units" in refusal(form.word_spans, line, tokens)
-
-
-@given(st.lists(st.sampled_from(["a", "b,", "<unk>", "c's"]), max_size=8))
-def test_without_settings_words_stand_between_blanks(words):
-    assert WORDS.tokens("  ".join(words)) == words
-    assert WORDS.text(words) == " ".join(words)
-
-
-def test_bytes_know_no_words():
-    form = TextForm("byte")
-    assert form.tokens("a b") == ["<0x61>", "<0x20>", "<0x62>"]
-    assert form.text(form.tokens("a é")) == "a é"
-
-
-def test_the_data_folder_has_what_is_needed(folders):
-    assert "bpe.codes" in contents(folders["subword_nmt"])
-    assert "sentencepiece.model" in contents(folders["sentencepiece"])
-    assert "settings.json" in contents(folders["none"])
-    assert form_of(folders["none"]) == TextForm(tokenizer="moses")
 
 
 def test_other_settings_are_refused(folders, tmp_path):

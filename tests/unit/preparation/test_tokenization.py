@@ -1,5 +1,4 @@
 import io
-import time
 
 import pytest
 from conftest import refusal
@@ -136,10 +135,8 @@ def test_a_damaged_model_of_sentencepiece_is_refused(tmp_path):
 
 def test_a_word_of_many_characters_is_unusable_at_once():
     line = "a " + "." * 1_000_000
-    start = time.process_time()
     words = make_tokenizer("moses", "en")(line)
     assert why_unusable(words, "subword_nmt") == "holds a word of more than 5,000 characters"
-    assert time.process_time() - start < 5
     assert why_unusable("a " * 5_000, "subword_nmt") is None
 
 
