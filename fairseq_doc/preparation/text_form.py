@@ -139,8 +139,8 @@ def form_of_side(data: str | Path, side: str) -> TextForm:
         return WORDS
     if side not in (settings.get("source"), settings.get("target")):
         raise FairseqDocError(
-            f"{folder / SETTINGS}: expected the settings of parallel text with a side {side}; got "
-            "others"
+            f"{folder / SETTINGS}: expected the settings of prepare-mt or prepare-headline; got no "
+            f"side {side}"
         )
     bpe = settings["bpe"]
     model = None if bpe == "none" else folder / model_name(bpe, None if settings["joint"] else side)
