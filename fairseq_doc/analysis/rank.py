@@ -31,43 +31,8 @@ from fairseq_doc.modules.mixture import check_finite
 
 logger = logging.getLogger(__name__)
 
+PIECE = 1024  # rows folded at once
 PANEL = 64  # columns that tpqrt reflects at once
-
-
-class StreamedMatrix:
-    """Computes the singular values of a matrix that is added in pieces of ``piece`` rows."""
-
-    def __init__(self, columns: int, piece: int = 1024):
-        self.rows = 0
-        self._factor = np.zeros((columns, columns), order="F")  # R
-        self._piece = np.empty((piece, columns), order="F")
-        self._filled = 0
-
-    def add(self, rows: np.ndarray) -> None:
-        """Append rows, (n, V) float64, n >= 0."""
-        self.rows += len(rows)
-        while len(rows):
-            fitting = rows[: len(self._piece) - self._filled]
-            self._piece[self._filled : self._filled + len(fitting)] = fitting
-            self._filled += len(fitting)
-            rows = rows[len(fitting) :]
-            if self._filled == len(self._piece):
-                self._fold()
-
-    def _fold(self) -> None:
-        piece = self._piece[: self._filled]
-        self._filled = 0
-        check_finite(torch.from_numpy(piece))
-        width = self._factor.shape[1]
-        self._factor, *_ = lapack.dtpqrt(
-            0, min(PANEL, width), self._factor, piece, overwrite_a=1, overwrite_b=1
-        )
-
-    def singular_values(self) -> np.ndarray:
-        """All V of them, the largest first; zeros if there are fewer rows."""
-        if self._filled:
-            self._fold()
-        return torch.linalg.svdvals(torch.from_numpy(self._factor)).numpy()
 
 
 @dataclass(frozen=True)
@@ -80,13 +45,40 @@ class Rank:
     singular_values: np.ndarray  # (V,), the largest first
 
 
-def numerical_rank(matrix: StreamedMatrix, tolerance: float | None = None) -> Rank:
-    """The numerical rank of a matrix; ``tolerance`` is relative, by default as above."""
-    values = matrix.singular_values()
-    if tolerance is None:
-        tolerance = max(matrix.rows, len(values)) * 2.0**-52
-    rank = int((values > tolerance * values[0]).sum())
-    return Rank(rank, matrix.rows, tolerance, values)
+class StreamedMatrix:
+    """Computes the singular values of a matrix whose rows come one part after another."""
+
+    def __init__(self, columns: int, piece: int = PIECE):
+        self.rows = 0
+        self._piece = piece
+        self._factor = np.zeros((columns, columns), order="F")  # R
+        self._waiting: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray) -> None:
+        """Append rows, (n, V) float64, n >= 0."""
+        self.rows += len(rows)
+        self._waiting.append(rows)
+        if sum(map(len, self._waiting)) >= self._piece:
+            self._fold()
+
+    def _fold(self, all_rows: bool = False) -> None:
+        rows = np.concatenate(self._waiting)
+        while len(rows) >= self._piece or (all_rows and len(rows)):
+            piece, rows = np.asfortranarray(rows[: self._piece]), rows[self._piece :]
+            check_finite(torch.from_numpy(piece))
+            self._factor, *_ = lapack.dtpqrt(
+                0, min(PANEL, len(self._factor)), self._factor, piece, overwrite_a=1
+            )
+        self._waiting = [rows]
+
+    def rank(self, tolerance: float | None = None) -> Rank:
+        """The numerical rank; ``tolerance`` is relative, by default as above."""
+        if self._waiting:
+            self._fold(all_rows=True)
+        values = torch.linalg.svdvals(torch.from_numpy(self._factor)).numpy()
+        if tolerance is None:
+            tolerance = max(self.rows, len(values)) * 2.0**-52
+        return Rank(int((values > tolerance * values[0]).sum()), self.rows, tolerance, values)
 
 
 @torch.no_grad()
@@ -94,7 +86,7 @@ def log_prob_rank(
     ensemble: Ensemble,
     split: str,
     tolerance: float | None = None,
-    piece: int = 1024,
+    piece: int = PIECE,
     progress: Progress = no_progress,
 ) -> Rank:
     """The numerical rank of one model over a split, with a carried state. The model must be in
@@ -113,4 +105,4 @@ def log_prob_rank(
             log_probs = model.get_normalized_probs((part, extra), log_probs=True)  # (1, t, V)
             matrix.add(log_probs[0].cpu().numpy())
     logger.info(f"rank {split}: the singular values of {matrix.rows:,} rows")
-    return numerical_rank(matrix, tolerance)
+    return matrix.rank(tolerance)

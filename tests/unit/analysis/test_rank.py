@@ -5,7 +5,7 @@ from conftest import assert_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc.analysis.rank import StreamedMatrix, log_prob_rank, numerical_rank
+from fairseq_doc.analysis.rank import StreamedMatrix, log_prob_rank
 
 from ..evaluation.conftest import ensemble, peaked_model, probs_by_hand, with_bias
 
@@ -37,7 +37,7 @@ def test_rank_and_singular_values_are_those_of_the_whole_matrix(data, rows, colu
     cuts = sorted(data.draw(st.lists(st.integers(0, rows), max_size=8)))
     values = np.random.default_rng(seed).uniform(0.1, 5, rank)
     matrix = matrix_of(values, rows, columns, seed)
-    found = numerical_rank(streamed(matrix, cuts, piece))
+    found = streamed(matrix, cuts, piece).rank()
     assert found.rank == rank == (np.linalg.matrix_rank(matrix) if rows else 0)
     assert (found.rows, len(found.singular_values)) == (rows, columns)
     assert found.tolerance == max(rows, columns) * 2**-52
@@ -54,7 +54,7 @@ def test_small_singular_values_are_not_lost(scale):
     so their roots lose everything below 1e-8: here the numerical rank would be too small."""
     values = scale * np.logspace(0, -11, 12)
     matrix = matrix_of(values, 400, 15)
-    found = numerical_rank(streamed(matrix, [10, 111], 32))
+    found = streamed(matrix, [10, 111], 32).rank()
     np.testing.assert_allclose(found.singular_values[:12] / values, 1, rtol=1e-3)
     assert found.rank == np.linalg.matrix_rank(matrix) == 12
     assert (found.singular_values[12:] < 1e-14 * scale).all()
@@ -63,7 +63,7 @@ def test_small_singular_values_are_not_lost(scale):
 @pytest.mark.parametrize("tolerance, rank", [(None, 4), (1e-5, 4), (5e-3, 3), (0.05, 2), (0.5, 1)])
 def test_singular_values_above_the_tolerance_times_the_largest_are_counted(tolerance, rank):
     matrix = matrix_of(np.array([300.0, 30.0, 3.0, 0.03]), 40, 6)
-    found = numerical_rank(streamed(matrix), tolerance)
+    found = streamed(matrix).rank(tolerance)
     assert found.rank == rank
     assert found.tolerance == (40 * 2**-52 if tolerance is None else tolerance)
 
@@ -73,7 +73,7 @@ def test_singular_values_above_the_tolerance_times_the_largest_are_counted(toler
 def test_what_is_not_finite_is_refused(value, row):
     matrix = np.ones((30, 3))
     matrix[row, 1] = value
-    assert_refused("a score is not finite", lambda: streamed(matrix).singular_values())
+    assert_refused("a score is not finite", lambda: streamed(matrix).rank())
 
 
 def one_softmax():
