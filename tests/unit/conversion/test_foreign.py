@@ -141,6 +141,7 @@ def without(*names):
         (without("prior.weight"), "lacks prior.weight"),
         (without("bias_hh_l0"), "lacks rnns.0.bias_hh_l0"),
         (lambda tensors: {**tensors, "rnns.0.layers.0.linear.weight": torch.ones(1)}, "linear"),
+        (lambda tensors: {**tensors, "decoder.weight": torch.ones(9, 4)}, "numbers of words"),
         (lambda tensors: {**tensors, "prior.weight": torch.ones(2, 3)}, "output.projections"),
         (
             lambda tensors: {**tensors, "rnns.1.module.bias_ih_l0": torch.ones(9)},
