@@ -331,7 +331,7 @@ def train_all(args: argparse.Namespace, folder: Path) -> dict[str, dict]:
     if args.text is None:
         args.text = folder / "text"
         args.text.mkdir()
-        list(pydoc_text.write(args.text))
+        pydoc_text.write(args.text, lambda line: None)
     found = {}
     print(header())
     for row in (SOFTMAX, *args.doc_components, PLAIN, TRAINED_ON, EXCHANGED):
