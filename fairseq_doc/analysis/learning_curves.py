@@ -155,8 +155,13 @@ def band_of(seeds: Sequence[LearningCurve]) -> dict[int, tuple[float, float]]:
     for epoch in sorted(by_epoch):
         near = [x for k in (epoch - 1, epoch, epoch + 1) for x in by_epoch.get(k, ())]
         low, high = math.exp(min(near) - margin), math.exp(max(near) + margin)
-        band[epoch] = round(low, 2), round(high, 2)
+        band[epoch] = _rounded(low), _rounded(high)
     return band
+
+
+def _rounded(perplexity: float) -> float:
+    """To two decimals, or, below 1, to three digits: never to 0."""
+    return round(perplexity, 2) if perplexity >= 1 else float(f"{perplexity:.3g}")
 
 
 def departures(

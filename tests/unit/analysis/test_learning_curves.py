@@ -224,3 +224,9 @@ def test_every_seed_is_inside_and_what_is_not_is_named():
     outside, compared = departures(curve(210, 400, 85, 1), band)
     low, high = band[2]
     assert outside == [{"epoch": 2, "perplexity": 400, "low": low, "high": high}] and compared == 3
+
+
+@pytest.mark.parametrize("perplexities", [(4e-4, 3e-5), (1.0, 1e9)])
+def test_small_and_large_perplexities_are_inside_their_own_band(perplexities):
+    run = curve(*perplexities)
+    assert departures(run, band_of([run])) == ([], 2)
