@@ -125,7 +125,7 @@ def adapted_names(model: Any, adapt: str) -> list[str]:
     output = model.decoder.output
     chosen = [output.bias]
     if output.mixture_weights is not None:
-        chosen.append(output.mixture_weights.weight)
+        chosen.extend(output.mixture_weights.parameters())
     return [name for name, p in parameters.items() if any(p is one for one in chosen)]
 
 

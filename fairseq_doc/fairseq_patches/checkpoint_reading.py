@@ -26,6 +26,14 @@ from fairseq_doc.files import check_input
 
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's default: the newest, if it exists
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
+# Settings of files that only a training reads, and that may no longer exist, and what belongs to them
+_READ_BY_TRAINING = (
+    "encoder_embed_path",
+    "decoder_embed_path",
+    "grow_from",
+    "grow_noise",
+    "grow_lower_weight",
+)
 SAFE_TYPES = (
     argparse.Namespace,  # the settings of models and tasks without a dataclass
     distributed_utils._TensorPlaceholder,  # stands for a tensor in messages between workers
@@ -134,8 +142,8 @@ def _missing_part(state):
 def _adapt_settings(state, overrides):
     """Adapt settings of the model that fairseq would silently drop or not override."""
     model: Any = state["cfg"]["model"]
-    for settings in (state.get("args"), model):  # these files may no longer exist
-        for name in ("encoder_embed_path", "decoder_embed_path", "grow_from"):
+    for settings in (state.get("args"), model):
+        for name in _READ_BY_TRAINING:
             if getattr(settings, name, None) is not None:
                 setattr(settings, name, None)
     known = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None))

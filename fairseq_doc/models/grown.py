@@ -10,6 +10,7 @@ import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.state_dict import check_state_dict
 from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
+from fairseq_doc.options import check_needs
 
 _OUTPUT = "decoder.output."
 _COMPONENTS = (f"{_OUTPUT}projections.", f"{_OUTPUT}mixture_weights.")
@@ -21,10 +22,19 @@ def grow(model: Any, cfg: Any) -> Any:
 
     Raises:
         FairseqDocError: the checkpoint has several components, or one of a lower layer; its other
-            tensors, its dictionary or its activation are not those of the model.
+            tensors, its dictionary or its activation are not those of the model; or options that
+            would have no effect.
     """
+    noise, lower_weight = cfg.grow_noise, cfg.grow_lower_weight
+    is_given = {"--grow-from": cfg.grow_from is not None}
+    check_needs("--grow-noise", is_given, noise is not None)
+    check_needs("--grow-lower-weight", is_given, lower_weight is not None)
     if cfg.grow_from is None:
         return model
+    for name in ("encoder_embed_path", "decoder_embed_path"):
+        if getattr(cfg, name, None) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise FairseqDocError(f"--grow-from cannot be combined with {option}; leave one out")
     fairseq_doc.register()
     state = checkpoint_utils.load_checkpoint_to_cpu(cfg.grow_from)
     output, trained = model.decoder.output, state["model"]
@@ -42,7 +52,10 @@ def grow(model: Any, cfg: Any) -> Any:
     model.load_state_dict({**own, **_without_components(trained)})
     if weight is None or bias is None:
         weight, bias = torch.eye(output.dim), torch.zeros(output.dim)
-    output.grow_from(weight, bias, cfg.grow_noise, cfg.grow_lower_weight)
+    lower = {f"components of lower layers; got {cfg.doc_components}": any(output.components[:-1])}
+    check_needs("--grow-lower-weight", lower, lower_weight is not None)
+    noise = 0.1 if noise is None else noise
+    output.grow_from(weight, bias, noise, 0.01 if lower_weight is None else lower_weight)
     return model
 
 

@@ -183,7 +183,8 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
     @classmethod
     def with_embeddings(cls, decoder: RecurrentDecoder, cfg: Any) -> Any:
         """The model, with weights from ``--decoder-embed-path`` or ``--grow-from`` if given."""
+        model = grow(cls(decoder), cfg)
         if cfg.decoder_embed_path:
             with torch.no_grad():
                 load_embedding_file(decoder.embedding, cfg.decoder_embed_path, decoder.dictionary)
-        return grow(cls(decoder), cfg)
+        return model

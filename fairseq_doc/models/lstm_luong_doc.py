@@ -233,11 +233,12 @@ class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.uniform_(-cfg.init_range, cfg.init_range)
+            grow(model, cfg)
             if cfg.encoder_embed_path:
                 load_embedding_file(source_embedding, cfg.encoder_embed_path, source)
             if cfg.decoder_embed_path:
                 load_embedding_file(target_embedding, cfg.decoder_embed_path, target)
-        return grow(model, cfg)
+        return model
 
 
 def _check(cfg: Any, source: Dictionary, target: Dictionary) -> None:

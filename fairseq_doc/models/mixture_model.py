@@ -34,12 +34,12 @@ class MixtureConfig(FairseqDataclass):
         "last layer start close to it; those of lower layers start with a small weight and need "
         "--doc-weight-bias"
     )
-    grow_noise: float = option(
-        "size of the noise that --grow-from adds to each W_j, relative to W_j", 0.1, least=0
+    grow_noise: Optional[float] = option(
+        "size of the noise that --grow-from adds to each W_j, relative to W_j (default: 0.1)",
+        least=0,
     )
-    grow_lower_weight: float = option(
-        "initial weight of all components of lower layers together, with --grow-from",
-        0.01,
+    grow_lower_weight: Optional[float] = option(
+        "initial weight of all components of lower layers together, with --grow-from (default: 0.01)",
         least=0,
         below=1,
     )

@@ -174,7 +174,8 @@ class MixtureOutput(nn.Module):
         """Initialise the components as the single one of a trained model, activation(W_1 h^N + b_1):
         those of the last layer with W_j near W_1, see :func:`near`, and b_j = b_1. W_pi is zero, so
         they have equal weights. Components of lower layers, which keep their initial W_j, share
-        ``lower_weight``, through b_pi; the NLL is then at most -ln(1 - lower_weight) larger.
+        ``lower_weight``, through b_pi; apart from the noise, the NLL is then at most
+        -ln(1 - lower_weight) larger.
 
         Args:
             weight, bias: W_1 (d, D_N) and b_1 (d,); the identity and zeros for a softmax of h^N.
@@ -197,7 +198,8 @@ class MixtureOutput(nn.Module):
         projection.weight.copy_(near(weight, last, noise))
         projection.bias.copy_(bias.repeat(last))
         if self.mixture_weights is not None:
-            self.mixture_weights.weight.zero_()
+            for parameter in self.mixture_weights.parameters():  # W_pi, and b_pi if there is one
+                parameter.zero_()
         if any(lower):
             if self.mixture_weights is None or self.mixture_weights.bias is None:
                 raise FairseqDocError(

@@ -56,6 +56,7 @@ PAIRS = [
     ("lstm_doc_lm", LM, PLAIN, {**LINEAR, "doc_components": "0,0,0,4"}),
     ("lstm_doc_lm", LM, {"doc_components": "0,0,0,1"}, {"doc_components": "0,0,0,4"}),
     ("lstm_melis_lm", MELIS, {"doc_components": "0,0,0,1"}, {"doc_components": "0,0,0,2"}),
+    ("lstm_melis_lm", MELIS, {}, {**LINEAR, "doc_components": "0,0,0,2"}),
     ("lstm_luong_doc", LUONG, PLAIN, {**LINEAR, "doc_components": "0,0,0,2"}),
     ("lstm_luong_doc", LUONG, PLAIN, {**LINEAR, "doc_components": "0,0,0,1"}),
 ]
@@ -83,6 +84,12 @@ def test_components_of_lower_layers_start_with_a_small_weight(preset, shape, tmp
     assert not model.decoder.output.mixture_weights.weight.any()
 
 
+def test_a_bias_does_not_favour_a_component(tmp_path):
+    grown = {**LINEAR, "doc_components": "0,0,0,3", "doc_weight_bias": True}
+    _, model = trained_and_grown(tmp_path, "lstm_luong_doc", LUONG, PLAIN, grown)
+    assert not any(p.any() for p in model.decoder.output.mixture_weights.parameters())
+
+
 @pytest.mark.parametrize(
     "single, changes, problem",
     [
@@ -94,6 +101,13 @@ def test_components_of_lower_layers_start_with_a_small_weight(preset, shape, tmp
         (PLAIN, {**LINEAR, "doc_components": "0,0,2,0"}, "at least one of that layer"),
         (PLAIN, {**LINEAR, "layer_dims": "8,7,6"}, "another size"),
         (PLAIN, {**LINEAR, "grow_from": "nowhere.pt"}, "nowhere.pt"),
+        (PLAIN, {"grow_from": None, "grow_noise": 0.1}, "--grow-noise needs --grow-from"),
+        (
+            PLAIN,
+            {**LINEAR, "grow_lower_weight": 0.1},
+            "--grow-lower-weight needs components of low",
+        ),
+        (PLAIN, {**LINEAR, "decoder_embed_path": "x"}, "combined with --decoder-embed-path"),
         (PLAIN, {**LINEAR, "grow_noise": -1.0}, "grow_noise must be at least 0; got -1"),
     ],
 )
