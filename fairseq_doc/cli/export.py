@@ -1,23 +1,19 @@
 """export: a language model as an ONNX file, for speech recognisers and other programs."""
 
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import CheckpointOptions
 from fairseq_doc.cli.outputs import check_outputs, first_ten
 from fairseq_doc.errors import FairseqDocError, pip_install
 from fairseq_doc.evaluation.ensemble import load_ensemble
-from fairseq_doc.export.tokens import FORMS, match_tokens, read_tokens, table_lines, table_of
+from fairseq_doc.export.tokens import FORMS, match_tokens, read_tokens, table_of
 from fairseq_doc.files import whole_file, write_lines
 from fairseq_doc.options import REQUIRED, check_ending, option
 
 EXAMPLE = "fairseq-doc export data-bin/ptb --path a.pt --onnx model.onnx"
 TABLE_SUFFIX = ".tokens.txt"
-PACKAGES = ("onnx", "onnxruntime")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,29 +48,21 @@ def run(settings: Options) -> dict[str, Any]:
         outputs.append(outputs[0].with_suffix(TABLE_SUFFIX))
     check_ending(settings.onnx, (".onnx",))
     check_outputs(settings, *outputs)
-    models = len(split_paths(settings.path))
-    if models != 1:
-        raise FairseqDocError(
-            f"--path: expected one checkpoint, since an ensemble cannot be exported; got {models}"
-        )
-    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
-        raise FairseqDocError(
-            f"expected the packages {' and '.join(PACKAGES)}; {' and '.join(missing)} missing: "
-            f"{pip_install('onnx', *PACKAGES)}"
-        )
-    tokens = read_tokens(settings.tokens) if settings.tokens else []
+    try:
+        from fairseq_doc.export.file import exported_file
+    except ImportError as error:
+        raise FairseqDocError(f"{error}: {pip_install('onnx', 'onnx', 'onnxruntime')}") from None
     ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     dictionary = ensemble.dictionary
     table = table_of(dictionary)
     if settings.tokens:
-        table = match_tokens(tokens, dictionary, settings.tokens)
-    from fairseq_doc.export.file import exported_file
-
+        table = match_tokens(read_tokens(settings.tokens), dictionary, settings.tokens)
     exported = exported_file(ensemble, settings.form, table, settings.int8)
     with whole_file(outputs[0], settings.overwrite, binary=True) as file:
         file.write(exported.data)
         for table_path in outputs[1:]:
-            write_lines(table_path, table_lines(dictionary), settings.overwrite)
+            lines = (f"{symbol} {number}" for number, symbol in enumerate(dictionary.symbols))
+            write_lines(table_path, lines, settings.overwrite)
     return {
         "files": list(map(str, outputs)),
         "bytes": len(exported.data),

@@ -51,25 +51,22 @@ def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
     quantisation)."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
-        before = logging.root.manager.disable
         logging.disable(logging.WARNING)  # onnxruntime's advice does not apply here
-        try:
-            quantize_dynamic(
-                model,
-                path,
-                op_types_to_quantize=["MatMul", "Gather", "LSTM"],  # operators with matrices
-                weight_type=QuantType.QInt8,
-                extra_options={"EnableSubgraph": True},
-            )
-        finally:
-            logging.disable(before)
+        quantize_dynamic(
+            model,
+            path,
+            op_types_to_quantize=["MatMul", "Gather", "LSTM"],  # operators with matrices
+            weight_type=QuantType.QInt8,
+            extra_options={"EnableSubgraph": True},
+        )
+        logging.disable(logging.NOTSET)
         return onnx.load(path)
 
 
 @torch.no_grad()
 def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -> float:
     """The largest difference in log P, or in sums of log P, from ``model`` on the CPU in evaluation,
-    over a few random tokens in two streams. Raises ``FairseqDocError`` unless it is finite."""
+    over a few random tokens in two streams."""
     tokens = np.random.default_rng(1).integers(0, len(table.words), (2, 7))
     tokens[:, 0] = table.end
     words = torch.tensor(table.words)[torch.from_numpy(tokens)]
@@ -89,29 +86,23 @@ def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -
             rows[:length].sum() + ends[length, table.end]
             for rows, ends, length in zip(of_targets, truth, lengths, strict=True)
         ]
-    difference = float(np.abs(np.array(found) - np.array(expected)).max())
-    if not np.isfinite(difference):
-        problem = "the exported model's scores are not finite; has the training diverged?"
-        raise FairseqDocError(problem)
-    return difference
+    return float(np.abs(np.array(found) - np.array(expected)).max())
 
 
 def exported_file(
     ensemble: Ensemble, form: str = LOG_PROBS, table: TokenTable | None = None, int8: bool = False
 ) -> ExportedModel:
     """Export the only model of an ensemble on the CPU, and compare the result with it. By default
-    the tokens are those of the dictionary. Raises ``FairseqDocError`` for a model of another kind,
-    or if the results differ."""
+    the tokens are those of the dictionary. Raises ``FairseqDocError`` if the results differ."""
     model: Any = ensemble.single
     table = table or table_of(ensemble.dictionary)
-    more = {"architecture": type(model).__name__, "unit": ensemble.unit}
-    made = onnx_model(model.decoder, form, table, more)
+    made = onnx_model(model, form, table, ensemble.unit)
     exported = ExportedModel(made.SerializeToString())
     exported.difference = largest_difference(exported, model, table)
-    if exported.difference > TOLERANCE:
+    if not exported.difference <= TOLERANCE:
         raise FairseqDocError(
             f"the ONNX model differs from the model by {exported.difference:.2g} in log P, expected "
-            f"at most {TOLERANCE}: this version cannot export this model, and nothing was written"
+            f"at most {TOLERANCE}: the training has diverged, or its layers cannot be exported"
         )
     if int8:
         exported = ExportedModel(quantized(made).SerializeToString())

@@ -19,6 +19,8 @@ class Graph:
     def __init__(self, parent: "Graph | None" = None) -> None:
         self._root: Graph = self if parent is None else parent._root
         self._nodes: list[onnx.NodeProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
         self._arrays: dict[Any, onnx.TensorProto] = {}
         self._count = 0
 
@@ -30,17 +32,19 @@ class Graph:
     def several(self, operator: str, count: int, *inputs: Any, **attributes: Any) -> list[str]:
         """Add a node; returns its outputs. An input is a value, a number or a list of numbers."""
         values = [x if isinstance(x, str) else self._held(np.asarray(x)) for x in inputs]
-        outputs = [self.new_name(operator) for _ in range(count)]
+        outputs = [self._new_name(operator) for _ in range(count)]
         self._nodes.append(helper.make_node(operator, values, outputs, outputs[0], **attributes))
         return outputs
 
-    def new_name(self, stem: str) -> str:
-        self._root._count += 1
-        return f"{stem}_{self._root._count}"
+    def input(self, name: str, shape: Any = None, dtype: int = TensorProto.FLOAT) -> str:
+        """Add an input; returns its name. In ``shape``, a name stands for any length."""
+        self._inputs.append(helper.make_tensor_value_info(name, dtype, shape))
+        return name
 
-    def output(self, name: str, value: str) -> None:
+    def output(self, name: str, value: str, shape: Any = None) -> None:
         """Make a value an output with this name."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name))
+        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
     def weight(self, weight: torch.Tensor) -> str:
         """A parameter, or a rearrangement of one."""
@@ -50,14 +54,6 @@ class Graph:
         """x W^T + b."""
         product = self("MatMul", x, self.weight(weight.t()))
         return product if bias is None else self("Add", product, self.weight(bias))
-
-    def _held(self, array: np.ndarray, stem: str = "constant") -> str:
-        """The name of an array, float32 or int64. The file has equal arrays once."""
-        array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
-        held, key = self._root._arrays, (array.tobytes(), array.shape, array.dtype.str)
-        if key not in held:
-            held[key] = numpy_helper.from_array(array, self.new_name(stem))
-        return held[key].name
 
     def scan(
         self,
@@ -69,32 +65,35 @@ class Graph:
         (graph of the body, state, entry) -> next state. Returns the first part of every state,
         (T, ...), and the last state."""
         body = Graph(self)
-        before = [body.new_name("before") for _ in state]
-        entry = body.new_name("entry")
-        after = step(body, before, entry)
-        results = [body.new_name("after") for _ in (*state, sequence)]
-        for name, value in zip(results, [*after, after[0]], strict=True):
-            body.output(name, value)
-        values = [
-            [helper.make_tensor_value_info(x, TensorProto.FLOAT, None) for x in names]
-            for names in ((*before, entry), results)
-        ]
-        made = helper.make_graph(body._nodes, body.new_name("step"), *values)
-        read = (*state, sequence)
+        before = [body.input(body._new_name("before")) for _ in state]
+        after = step(body, before, body.input(body._new_name("entry")))
+        for value in (*after, after[0]):
+            body.output(body._new_name("after"), value)
+        read, made = (*state, sequence), body._graph(body._new_name("step"))
         *last, outputs = self.several("Scan", len(read), *read, body=made, num_scan_inputs=1)
         return outputs, last
 
-    def model(
-        self,
-        inputs: Sequence[onnx.ValueInfoProto],
-        outputs: Sequence[onnx.ValueInfoProto],
-        metadata: dict[str, str],
-    ) -> onnx.ModelProto:
-        """The whole model, with the outputs named by :meth:`output`."""
-        arrays = list(self._arrays.values())
-        graph = helper.make_graph(self._nodes, "language_model", inputs, outputs, arrays)
+    def model(self, metadata: dict[str, str]) -> onnx.ModelProto:
+        """The whole model."""
         about: Any = {"ir_version": IR_VERSION, "producer_name": "fairseq_doc"}
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], **about)
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(self._graph("language_model"), opset_imports=opsets, **about)
         helper.set_model_props(model, metadata)
         onnx.checker.check_model(model)
         return model
+
+    def _graph(self, name: str) -> onnx.GraphProto:
+        arrays = list(self._arrays.values())
+        return helper.make_graph(self._nodes, name, self._inputs, self._outputs, arrays)
+
+    def _new_name(self, stem: str) -> str:
+        self._root._count += 1
+        return f"{stem}_{self._root._count}"
+
+    def _held(self, array: np.ndarray, stem: str = "constant") -> str:
+        """The name of an array, float32 or int64. The file has equal arrays once."""
+        array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+        held, key = self._root._arrays, (array.tobytes(), array.shape, array.dtype.str)
+        if key not in held:
+            held[key] = numpy_helper.from_array(array, self._new_name(stem))
+        return held[key].name

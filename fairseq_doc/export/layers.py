@@ -18,9 +18,8 @@ from fairseq_doc.export.graph import Graph
 from fairseq_doc.models.language_model import RecurrentDecoder
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
-from fairseq_doc.modules.recurrent_stack import RecurrentLayer, RecurrentStack
-from fairseq_doc.ops.gated_cell import HighwayCell, LSTMCell, n_gates
-from fairseq_doc.ops.nas_cell import NASCell
+from fairseq_doc.modules.recurrent_stack import RecurrentStack
+from fairseq_doc.ops.gated_cell import LSTMCell, n_gates
 
 
 def layer_widths(decoder: RecurrentDecoder) -> list[int]:
@@ -41,34 +40,15 @@ def add_layers(
     projected sum; and the state after the last step.
     """
     stack: Any = decoder.lstm
-    cells = (layer.cell for layer in stack.modules() if isinstance(layer, RecurrentLayer))
-    used = {type(part) for part in (stack, decoder.output, *cells)}
-    if unknown := used - {AWDLSTM, RecurrentStack, LSTMCell, HighwayCell, NASCell, MixtureOutput}:
-        names = ", ".join(sorted(kind.__name__ for kind in unknown))
-        raise FairseqDocError(f"expected layers of an AWD-LSTM or of Melis et al.; got {names}")
     by_time = graph("Transpose", tokens, perm=[1, 0])  # (T, B)
     columns = graph("Gather", graph.weight(decoder.embedding.t()), by_time, axis=1)
     x = graph("Transpose", columns, perm=[1, 2, 0])  # (D_0, T, B) -> (T, B, D_0)
-    outputs = [x]
+    outputs, after = [x], []
     widths = layer_widths(decoder)
-    after: list[list[str]] = []
-    layer: Any
-    mogrifiers: Any = stack.mogrifiers if isinstance(stack, AWDLSTM) else ()
-    for n, (layer, width) in enumerate(zip(stack.layers, widths, strict=True)):
+    for n, width in enumerate(widths):
         # each (1, B, D_n)
         state = [graph("Slice", part, [n, 0], [n + 1, width], [0, 2]) for part in before]
-        if isinstance(layer, RecurrentLayer) and layer.mogrifier is not None:
-            weights = [layer.input_weight, layer.state_weights[0], layer.biases[0]]
-            gates, kind = layer.mogrifier.rounds, layer.cell.gates
-            x, *state = _mogrifier(graph, weights, gates, kind, x, *state)
-        elif isinstance(layer, RecurrentLayer):
-            x, *state = _recurrent_layer(graph, layer, x, *state)
-        elif mogrifiers:
-            weights, gates = list(layer.parameters()), mogrifiers[n].rounds
-            x, *state = _mogrifier(graph, weights, gates, "untied", x, *state)
-        else:
-            *matrices, input_bias, state_bias = layer.parameters()
-            x, *state = _lstm(graph, matrices, input_bias + state_bias, x, *state)
+        x, *state = _layer(graph, stack, n, x, state)
         behind = [0, 0, 0, 0, 0, max(widths) - width]
         after.append([graph("Pad", part, behind) for part in state])  # each (1, B, D)
         outputs.append(x)
@@ -80,16 +60,22 @@ def add_layers(
     return outputs, [graph("Concat", *part, axis=0) for part in zip(*after, strict=True)]
 
 
-def _mogrifier(
-    graph: Graph, weights: Sequence[torch.Tensor], gates: Any, kind: str, *values: str
-) -> list[str]:
-    """A Mogrifier layer, see :mod:`fairseq_doc.ops.mogrifier`. ``weights``: W_x, W_h and one or two
-    biases; ``values``: x, h and c."""
-    input_weight, state_weight, *biases = weights
+def _layer(graph: Graph, stack: Any, n: int, x: str, state: list[str]) -> list[str]:
+    """The output of layer n, (T, B, D_n), and its last h and c, each (1, B, D_n)."""
+    layer = stack.layers[n]
+    if isinstance(stack, AWDLSTM):
+        cell: Any = LSTMCell("untied")
+        mogrifier = stack.mogrifiers[n] if stack.mogrifiers else None
+        input_weight, state_weights = layer.weight_ih_l0, [layer.weight_hh_l0]
+        biases = [layer.bias_ih_l0, layer.bias_hh_l0]
+    else:
+        cell, mogrifier = layer.cell, layer.mogrifier
+        input_weight, state_weights, biases = layer.input_weight, layer.state_weights, layer.biases
 
-    def step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
-        hidden, cell = before
-        for number, gate in enumerate(gates):
+    def mogrifier_step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
+        """See :mod:`fairseq_doc.ops.mogrifier`."""
+        hidden, cell_state = before
+        for number, gate in enumerate(mogrifier.rounds):
             product = x if number % 2 else hidden
             for matrix in reversed(list(gate.matrices)):
                 product = body.linear(product, matrix)
@@ -99,11 +85,36 @@ def _mogrifier(
                 hidden = body("Mul", factor, hidden)
             else:
                 x = body("Mul", factor, x)
-        products = body.linear(x, input_weight, biases[0])
-        z = body("Add", products, body.linear(hidden, state_weight, *biases[1:]))
-        return _lstm_cell(body, z, cell, kind)
+        product = body.linear(x, input_weight, biases[0])
+        z = body("Add", product, body.linear(hidden, state_weights[0], *biases[1:]))
+        return _lstm_cell(body, z, cell_state, cell.gates)
 
-    return _scan(graph, values[0], values[1:], step)
+    def step(body: Graph, before: Sequence[str], added: str) -> Sequence[str]:
+        """See :mod:`fairseq_doc.ops.recurrence`."""
+        state = list(before)
+        for micro_step, weight in enumerate(state_weights):
+            if micro_step:
+                added = body.weight(biases[micro_step])
+            product = body.linear(state[0], weight)
+            if cell.name == "nas":
+                state = _nas_cell(body, added, product, state[1])
+            elif cell.name == "rhn":
+                parts = body.several("Split", cell.parts, body("Add", product, added), axis=1)
+                state = [_gated_sum(body, parts, state[0], cell.gates)]
+            elif cell.name == "lstm":
+                state = _lstm_cell(body, body("Add", product, added), state[1], cell.gates)
+            else:
+                raise FairseqDocError(f"models with the cell {cell.name} cannot be exported")
+        return state
+
+    if mogrifier is not None:
+        return _scan(graph, x, state, mogrifier_step)
+    if cell.name == "lstm" and cell.gates == "untied":
+        return _lstm(graph, input_weight, state_weights[0], sum(biases), x, state)
+    inputs = graph.linear(x, input_weight, biases[0] if cell.has_biases else None)
+    if cell.name == "rhn":
+        return [*_scan(graph, inputs, state[:1], step), state[1]]
+    return _scan(graph, inputs, state, step)
 
 
 def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[str]:
@@ -113,53 +124,21 @@ def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[
 
 
 def _lstm(
-    graph: Graph, matrices: Sequence[torch.Tensor], bias: torch.Tensor, x: str, *state: str
+    graph: Graph, input_weight: Any, state_weight: Any, bias: Any, x: str, state: Sequence[str]
 ) -> list[str]:
-    """ONNX's LSTM, for untied gates in the order i, f, g, o. Returns its output (T, B, D_n), h and
-    c. ``matrices``: W_x and W_h."""
-    biases = torch.cat([_iofc(bias), torch.zeros_like(_iofc(bias))], dim=1)  # (1, 8 D_n)
-    weights = [graph.weight(_iofc(matrix)) for matrix in matrices]
+    """ONNX's LSTM, with untied gates."""
+
+    def iofc(parts: torch.Tensor) -> torch.Tensor:
+        """Rows of the gates i, f, g, o in ONNX's order i, o, f, g, with an axis of directions."""
+        i, f, g, o = parts.chunk(4)
+        return torch.cat([i, o, f, g]).unsqueeze(0)
+
+    weights = [graph.weight(iofc(matrix)) for matrix in (input_weight, state_weight)]
+    biases = torch.cat([iofc(bias), torch.zeros_like(iofc(bias))], dim=1)  # (1, 8 D_n)
     lengths, width = "", len(bias) // 4  # all sequences have the same length
-    inputs = (x, *weights, biases.detach().float().cpu(), lengths, *state)
+    inputs = (x, *weights, graph.weight(biases), lengths, *state)
     output, *after = graph.several("LSTM", 3, *inputs, hidden_size=width)
     return [graph("Squeeze", output, [1]), *after]
-
-
-def _iofc(parts: torch.Tensor) -> torch.Tensor:
-    """Rows of the gates i, f, g, o in ONNX's order i, o, f, g, with an axis of directions."""
-    i, f, g, o = parts.chunk(4)
-    return torch.cat([i, o, f, g]).unsqueeze(0)
-
-
-def _recurrent_layer(
-    graph: Graph, layer: RecurrentLayer, x: str, hidden: str, cell: str
-) -> list[str]:
-    """See :mod:`fairseq_doc.ops.recurrence`."""
-    kind, biases = layer.cell, list(layer.biases)
-    if kind.name == "lstm" and kind.gates == "untied":
-        matrices = layer.input_weight, layer.state_weights[0]
-        return _lstm(graph, matrices, biases[0], x, hidden, cell)
-    inputs = graph.linear(x, layer.input_weight, biases[0] if biases else None)  # (T, B, G D_n)
-
-    def step(body: Graph, before: Sequence[str], added: str) -> Sequence[str]:
-        state = list(before)
-        for weight, bias in zip(layer.state_weights, [None, *biases[1:]], strict=False):
-            if bias is not None:
-                added = body.weight(bias)
-            product = body.linear(state[0], weight)
-            if kind.name == "nas":
-                state = _nas_cell(body, added, product, *state)
-                continue
-            gates = body("Add", product, added)
-            if kind.name == "rhn":
-                parts = body.several("Split", kind.parts, gates, axis=1)
-                state = [_gated_sum(body, parts, state[0], kind.gates)]
-            else:
-                state = _lstm_cell(body, gates, state[1], kind.gates)
-        return state
-
-    state = [hidden] if kind.name == "rhn" else [hidden, cell]
-    return [*_scan(graph, inputs, state, step), cell][:3]  # an RHN does not change c
 
 
 def _lstm_cell(graph: Graph, z: str, cell: str, kind: str) -> list[str]:
@@ -183,7 +162,7 @@ def _gated_sum(graph: Graph, parts: Sequence[str], before: str, kind: str) -> st
     return graph("Add", graph("Mul", f, before), graph("Mul", gate, g))
 
 
-def _nas_cell(graph: Graph, a: str, b: str, _: str, cell: str) -> list[str]:
+def _nas_cell(graph: Graph, a: str, b: str, cell: str) -> list[str]:
     """See :func:`fairseq_doc.ops.nas_cell.nas_cell`."""
     of_a, of_b = (graph.several("Split", 8, x, axis=1) for x in (a, b))
     sums = [graph("Add", p, q) for p, q in zip(of_a, of_b, strict=True)]

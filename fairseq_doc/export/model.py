@@ -13,66 +13,57 @@ front and at the end. Logarithms are natural.
 """
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 import fairseq_doc
 from fairseq_doc.export.graph import Graph
 from fairseq_doc.export.layers import add_layers, add_log_probs, layer_widths
-from fairseq_doc.export.tokens import LOG_PROBS, SENTENCE, TokenTable
-from fairseq_doc.models.language_model import RecurrentDecoder
-
-INPUTS = {LOG_PROBS: ("x", "h0", "c0"), SENTENCE: ("x", "x_lens")}
-OUTPUTS = {LOG_PROBS: ("log_softmax", "next_h0", "next_c0"), SENTENCE: ("nll",)}
+from fairseq_doc.export.tokens import LOG_PROBS, TokenTable
+from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDecoder
 
 
 def onnx_model(
-    decoder: RecurrentDecoder, form: str, table: TokenTable, more: dict[str, str]
+    model: MixtureLanguageModel, form: str, table: TokenTable, unit: str
 ) -> onnx.ModelProto:
-    """The model in one of ``FORMS``; ``more`` is added to its metadata. Raises ``FairseqDocError``
-    for layers that cannot be exported."""
-    graph = Graph()
-    values = (_log_probs if form == LOG_PROBS else _sentence)(graph, decoder, table)
-    for name, value in zip(OUTPUTS[form], values, strict=True):
-        graph.output(name, value)
+    """The model in one of ``FORMS``; ``unit``, a word or a byte, goes into its metadata."""
+    graph, decoder = Graph(), model.decoder
+    graph.input("x", ["N", "L"], TensorProto.INT64)
+    add_form = _add_log_probs if form == LOG_PROBS else _add_sentence
+    add_form(graph, decoder, table)
     widths = layer_widths(decoder)
     metadata = {
         "model_type": "rnnlm",
-        "version": "1",  # of sherpa-onnx's contract
-        "num_layers": str(len(widths)),
-        "hidden_size": str(max(widths)),
-        "embedding_dim": str(decoder.embedding.size(1)),
-        "vocab_size": str(len(table.words)),
-        "sos_id": str(table.end),
-        "eos_id": str(table.end),
+        "version": 1,  # of sherpa-onnx's contract
+        "num_layers": len(widths),
+        "hidden_size": max(widths),
+        "embedding_dim": decoder.embedding.size(1),
+        "vocab_size": len(table.words),
+        "sos_id": table.end,
+        "eos_id": table.end,
         "form": form,
         "fairseq_doc": fairseq_doc.__version__,
+        "architecture": type(model).__name__,
+        "unit": unit,
     }
-    shapes = {"x": ["N", "L"], "log_softmax": ["N", len(table.words)]}
-    shapes |= dict.fromkeys(("x_lens", "nll"), ["N"])
-    inputs, outputs = (
-        [
-            helper.make_tensor_value_info(
-                name,
-                TensorProto.INT64 if name in ("x", "x_lens") else TensorProto.FLOAT,
-                shapes.get(name, [len(widths), "N", max(widths)]),
-            )
-            for name in names[form]
-        ]
-        for names in (INPUTS, OUTPUTS)
-    )
-    return graph.model(inputs, outputs, metadata | more)
+    return graph.model({key: str(value) for key, value in metadata.items()})
 
 
-def _log_probs(graph: Graph, decoder: RecurrentDecoder, table: TokenTable) -> list[str]:
-    outputs, after = add_layers(graph, decoder, _words(graph, table), ["h0", "c0"])
+def _add_log_probs(graph: Graph, decoder: RecurrentDecoder, table: TokenTable) -> None:
+    widths = layer_widths(decoder)
+    shape = [len(widths), "N", max(widths)]
+    before = [graph.input(name, shape) for name in ("h0", "c0")]
+    outputs, after = add_layers(graph, decoder, _words(graph, table), before)
     last = [graph("Gather", h, -1, axis=0) for h in outputs]  # each (N, D_n)
     log_probs = add_log_probs(graph, decoder.output, last)
     if not table.is_dictionary:
         log_probs = graph("Gather", log_probs, table.words, axis=1)
-    return [log_probs, *after]
+    graph.output("log_softmax", log_probs, ["N", len(table.words)])
+    for name, part in zip(("next_h0", "next_c0"), after, strict=True):
+        graph.output(name, part, shape)
 
 
-def _sentence(graph: Graph, decoder: RecurrentDecoder, table: TokenTable) -> list[str]:
+def _add_sentence(graph: Graph, decoder: RecurrentDecoder, table: TokenTable) -> None:
+    lengths = graph.input("x_lens", ["N"], TensorProto.INT64)
     words = _words(graph, table)
     end = [[table.words[table.end]]]
     batch, length = graph.several("Split", 2, graph("Shape", words), axis=0)  # each (1,): N, L
@@ -81,7 +72,7 @@ def _sentence(graph: Graph, decoder: RecurrentDecoder, table: TokenTable) -> lis
     count = graph("Add", graph("Squeeze", length, [0]), 1)
     places = graph("Range", 0, count, 1)  # (L + 1,)
     followed = graph("Concat", words, column, axis=1)
-    at_end = graph("Equal", places, graph("Unsqueeze", "x_lens", [1]))
+    at_end = graph("Equal", places, graph("Unsqueeze", lengths, [1]))
     target = graph("Where", at_end, end, followed)  # (N, L + 1)
     widths = layer_widths(decoder)
     shape_of_state = graph("Concat", [len(widths)], batch, [max(widths)], axis=0)
@@ -91,9 +82,9 @@ def _sentence(graph: Graph, decoder: RecurrentDecoder, table: TokenTable) -> lis
     by_time = graph("Transpose", target, perm=[1, 0])  # (L + 1, N)
     log_probs = add_log_probs(graph, decoder.output, rows, graph("Reshape", by_time, [-1]))
     nll = graph("Reshape", graph("Neg", log_probs), graph("Shape", by_time))  # (L + 1, N)
-    counted = graph("LessOrEqual", graph("Unsqueeze", places, [1]), "x_lens")
+    counted = graph("LessOrEqual", graph("Unsqueeze", places, [1]), lengths)
     scored = graph("Where", counted, nll, 0.0)
-    return [graph("ReduceSum", scored, [0], keepdims=0)]
+    graph.output("nll", graph("ReduceSum", scored, [0], keepdims=0), ["N"])
 
 
 def _words(graph: Graph, table: TokenTable) -> str:

@@ -5,7 +5,6 @@ reads and predicts these numbers.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fairseq.data import Dictionary
@@ -41,30 +40,19 @@ def table_of(dictionary: Dictionary) -> TokenTable:
     return TokenTable(list(range(len(dictionary))), dictionary.eos(), [], is_dictionary=True)
 
 
-def table_lines(dictionary: Dictionary) -> Iterator[str]:
-    """The lines of a file with the table of :func:`table_of`."""
-    return (f"{symbol} {number}" for number, symbol in enumerate(dictionary.symbols))
-
-
 def read_tokens(path: str) -> list[str]:
-    """The tokens of a table, which must be numbered 0, 1, ... without gaps or repetitions."""
+    """The tokens of a table, which must be numbered 0, 1, ... without gaps."""
     tokens: dict[int, str] = {}
     for number, line in enumerate(text_lines(path), start=1):
         found = re.fullmatch(r"(\S+)\s+(\d{1,9})\s*", line)
-        if found is None:
+        if found is None or int(found[2]) in tokens:
             raise FairseqDocError(
-                f"{path}: line {number}: expected a token and its number; got {shown(line)}"
-            )
-        if int(found[2]) in tokens:
-            raise FairseqDocError(
-                f"{path}: line {number}: number {found[2]} occurs twice; expected distinct numbers"
+                f"{path}: line {number}: expected a token and its own number; got {shown(line)}"
             )
         tokens[int(found[2])] = found[1]
-    if sorted(tokens) != list(range(len(tokens))) or not tokens:
-        raise FairseqDocError(
-            f"{path}: expected tokens numbered 0, 1, ... without gaps; got {len(tokens):,} tokens "
-            f"with the highest number {max(tokens, default=None)}"
-        )
+    gaps = [number for number in range(len(tokens)) if number not in tokens]
+    if gaps:
+        raise FairseqDocError(f"{path}: expected tokens numbered 0, 1, ...; {gaps[0]} is missing")
     return [tokens[number] for number in range(len(tokens))]
 
 
@@ -72,16 +60,16 @@ def match_tokens(tokens: list[str], dictionary: Dictionary, path: str) -> TokenT
     """The words for the tokens, ``<unk>`` for those outside the dictionary. Raises
     ``FairseqDocError`` without a token for the end mark, or if most tokens are unknown, since the
     model was then trained on others."""
-    end = next((mark for mark in END_MARKS if mark in tokens), None)
-    if end is None:
+    mark = next((mark for mark in END_MARKS if mark in tokens), None)
+    if mark is None:
         raise FairseqDocError(f"{path}: expected one of {', '.join(END_MARKS)}; got none")
-    unknown = [token for token in tokens if token != end and token not in dictionary]
+    unknown = [token for token in tokens if token != mark and token not in dictionary]
     if 2 * len(unknown) > len(tokens):
         raise FairseqDocError(
             f"{path}: expected the tokens on which the model was trained; {len(unknown):,} of "
             f"{len(tokens):,} are not in its dictionary, such as {shown(unknown[-1])}"
         )
-    place = tokens.index(end)
+    end = tokens.index(mark)
     words = [dictionary.index(token) for token in tokens]
-    words[place] = dictionary.eos()
-    return TokenTable(words, place, unknown)
+    words[end] = dictionary.eos()
+    return TokenTable(words, end, unknown)

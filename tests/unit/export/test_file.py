@@ -9,22 +9,19 @@ from onnx import TensorProto
 
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.export.file import exported_file
-from fairseq_doc.export.model import INPUTS, OUTPUTS
-from fairseq_doc.export.tokens import FORMS, LOG_PROBS, SENTENCE, match_tokens, table_lines
+from fairseq_doc.export.tokens import FORMS, LOG_PROBS, SENTENCE, match_tokens
 from fairseq_doc.models.lstm_melis_lm import LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig
 from fairseq_doc.preparation.byte_text import make_dictionary
 
 from ..conftest import random_tokens, small_dictionary
-from ..evaluation.conftest import EOS, UNK, ensemble, index, peaked_model, with_bias
+from ..evaluation.conftest import EOS, UNK, encoded, ensemble, index, peaked_model, with_bias
 
 V = 20
-PLAIN = {"plain_output": True, "layer_dims": "6,4", "doc_components": "0,0,1"}
-MELIS = {"hidden_size": 8, "embedding_ratio": 0.5}
 
 
 def melis(**settings):
     """A small model of Melis et al. whose probabilities are far from even."""
-    cfg = LSTMMelisLanguageModelConfig(**{**MELIS, **settings})
+    cfg = LSTMMelisLanguageModelConfig(hidden_size=8, **{"embedding_ratio": 0.5, **settings})
     torch.manual_seed(0)
     task = type("Task", (), {"target_dictionary": small_dictionary(V)})
     model = LSTMMelisLanguageModel.build_model(cfg, task).double().eval()
@@ -34,18 +31,20 @@ def melis(**settings):
     return model
 
 
-def biased_weights():
-    model = peaked_model(doc_components="0,0,3", doc_weight_bias=True)
+def mixture_of_softmaxes():
+    components = {"doc_components": "0,0,3", "doc_activation": "linear", "doc_weight_bias": True}
+    model = peaked_model(**components)
     torch.nn.init.normal_(model.decoder.output.mixture_weights.bias)
     return model
 
 
 MODELS = {
-    "DOC of the embedding and the last layer": peaked_model,
-    "MoS": lambda: peaked_model(doc_components="0,0,3", doc_activation="linear"),
-    "MoS with biased weights": biased_weights,
+    "DOC": peaked_model,  # of the embedding and the last layer
+    "MoS": mixture_of_softmaxes,
     "DOC of one component": lambda: peaked_model(doc_components="0,1,0"),
-    "one softmax": lambda: peaked_model(**PLAIN),
+    "one softmax": lambda: peaked_model(
+        plain_output=True, layer_dims="6,4", doc_components="0,0,1"
+    ),
     "untied": lambda: peaked_model(untie_output=True, component_dim=3),
     "Mogrifier": lambda: peaked_model(mogrifier_rounds=2),
     "Mogrifier of factors": lambda: peaked_model(mogrifier_rounds=5, mogrifier_rank=2),
@@ -53,7 +52,6 @@ MODELS = {
     "Melis, untied gates": lambda: melis(gates="untied", layers=2),
     "Melis, tied gates": lambda: melis(gates="tied", layers=3, untie_output=True),
     "Melis, Mogrifier": lambda: melis(mogrifier_rounds=5, mogrifier_rank=2, layers=2),
-    "Melis, Mogrifier, tied gates": lambda: melis(gates="tied", mogrifier_rounds=2),
     "Melis, DOC": lambda: melis(layers=2, doc_components="1,1,0,2"),
     "RHN": lambda: melis(cell="rhn", rhn_depth=3, layers=2),
     "RHN, tied": lambda: melis(cell="rhn", rhn_depth=2, gates="tied", embedding_ratio=1.0),
@@ -67,9 +65,11 @@ def truth(model, words):
         return model.double().get_normalized_probs(model(words), log_probs=True).numpy()
 
 
-@pytest.mark.parametrize(
-    "name", ["DOC of the embedding and the last layer", "Mogrifier", "Melis", "RHN", "NAS"]
-)
+def assert_close(found, expected, tolerance=1e-5):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["DOC", "Mogrifier", "Melis", "RHN", "NAS"])
 def test_1000_words_with_the_carried_state(name):
     model = MODELS[name]()
     words = random_tokens(1, 1001, V)
@@ -78,75 +78,62 @@ def test_1000_words_with_the_carried_state(name):
     state = run.zero_state(1)
     for at, word in enumerate(words[0, :-1].numpy()):
         log_probs, *state = run(np.array([[word]]), *state)
-        # A thousand steps in float32 add up their rounding, which differs from processor to processor.
-        np.testing.assert_allclose(log_probs[0], expected[at], rtol=0, atol=1e-4)
+        # A thousand steps in float32 add up their rounding, which differs between processors.
+        assert_close(log_probs[0], expected[at], 1e-4)
     assert run.difference < 1e-5
-
-
-def of_targets(log_probs, words):
-    """log P of each word after the first, (N, L - 1)."""
-    return np.take_along_axis(log_probs[:, :-1], words[:, 1:, None].numpy(), axis=2)[:, :, 0]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_sentences_are_scored_as_the_package_scores_them(name):
-    model = MODELS[name]()
-    sentences = [["w3", "w0", "w15", "w3"], [], ["w7"]]
-    score = score_text(ensemble(model), sentences)
-    run = exported_file(ensemble(model), SENTENCE)
-    x, lengths = np.zeros((3, 4), np.int64), np.array([4, 0, 1])
-    for row, sentence in zip(x, sentences, strict=True):
-        row[: len(sentence)] = [index(word) for word in sentence]
-    (nll,) = run(x, lengths)
-    expected = [sentence.log_prob for sentence in score.sentences]
-    np.testing.assert_allclose(-nll, expected, rtol=0, atol=1e-5)
-    (alone,) = run(x[1:2, :0], lengths[1:2])  # no words at all
-    np.testing.assert_allclose(alone, nll[1:2], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_file_holds_each_matrix_once_and_8_bits_are_nearly_the_same(name, int8):
+def test_sentences_have_the_models_scores_and_each_matrix_is_stored_once(name, int8):
     model = MODELS[name]()
+    sentences = [["w3", "w0", "w15", "w3"], [], ["w7"]]
+    score = score_text(ensemble(model), sentences)
+    expected = np.array([sentence.log_prob for sentence in score.sentences])
     run = exported_file(ensemble(model), SENTENCE, int8=int8)
+    x, lengths = np.zeros((3, 4), np.int64), np.array([4, 0, 1])
+    for row, sentence in zip(x, sentences, strict=True):
+        row[: len(sentence)] = encoded(sentence)[:-1]
+    nll = np.concatenate([*run(x, lengths), *run(x[1:2, :0], lengths[1:2])])
+    tokens = np.array([5, 1, 2, 1])
+    assert_close(-nll / tokens, expected[[0, 1, 2, 1]] / tokens, 0.15 if int8 else 1e-5)
+    assert (run.difference > 1e-4) == int8
+
     values = onnx.load_from_string(run.data).graph.initializer
-    held = [x for x in values if sorted([1, 1, *x.dims])[-2] > 1]
+    matrices = [x for x in values if sorted([1, 1, *x.dims])[-2] > 1]
     parameters = [p for p in model.parameters() if p.dim() > 1]
-    assert sum(np.prod(x.dims) for x in held) == sum(p.numel() for p in parameters)
-    eight_bits = {TensorProto.INT8, TensorProto.UINT8}
-    assert {x.data_type for x in held} <= (eight_bits if int8 else {TensorProto.FLOAT})
-    if int8:
-        words = random_tokens(1, 300, V)
-        words[0, 0] = words[0, -1] = EOS
-        expected = of_targets(truth(model, words), words).mean()
-        (nll,) = run(words[:, 1:-1].numpy(), np.array([298]))
-        assert -nll[0] / 299 == pytest.approx(expected, abs=0.05)
-        assert run.difference > 1e-4  # 8 bits are fewer than 32
+    assert sum(np.prod(x.dims) for x in matrices) == sum(p.numel() for p in parameters)
+    types = {TensorProto.INT8, TensorProto.UINT8} if int8 else {TensorProto.FLOAT}
+    assert {x.data_type for x in matrices} <= types
+
+
+STATE = [2, "N", 6]
+SHAPES = {
+    LOG_PROBS: [("x", ["N", "L"]), ("h0", STATE), ("c0", STATE)]
+    + [("log_softmax", ["N", V]), ("next_h0", STATE), ("next_c0", STATE)],
+    SENTENCE: [("x", ["N", "L"]), ("x_lens", ["N"]), ("nll", ["N"])],
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["DOC of the embedding and the last layer", "RHN"])
-def test_names_shapes_and_metadata(name, form):
-    model = MODELS[name]()
-    run = exported_file(ensemble(model), form)
+def test_names_shapes_and_metadata(form):
+    run = exported_file(ensemble(peaked_model()), form)
     graph = onnx.load_from_string(run.data).graph
-    shapes = {
-        value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+    shapes = [
+        (
+            value.name,
+            [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim],
+        )
         for value in (*graph.input, *graph.output)
-    }
-    assert tuple(shapes) == INPUTS[form] + OUTPUTS[form]
-    assert shapes["x"] == ["N", "L"]
-    if form != SENTENCE:
-        widest = 6 if name.startswith("DOC") else 8
-        assert shapes["h0"] == shapes["c0"] == shapes["next_h0"] == [2, "N", widest]
-        assert (run.metadata["num_layers"], run.metadata["hidden_size"]) == ("2", str(widest))
-    expected = {"sos_id": "2", "eos_id": "2", "vocab_size": "20", "model_type": "rnnlm"}
-    expected |= {"form": form, "unit": "word", "architecture": type(model).__name__}
+    ]
+    assert shapes == SHAPES[form]
+    expected = {"num_layers": "2", "hidden_size": "6", "vocab_size": "20", "embedding_dim": "4"}
+    expected |= {"model_type": "rnnlm", "version": "1", "sos_id": "2", "eos_id": "2"}
+    expected |= {"form": form, "unit": "word", "architecture": "LSTMDocLanguageModel"}
     assert expected.items() <= run.metadata.items()
 
 
-def test_a_narrow_layer_has_zeros_behind_its_numbers():
-    """Nothing else is read there."""
+def test_a_narrow_layer_is_padded_with_zeros_that_are_not_read():
     run = exported_file(ensemble(peaked_model()), LOG_PROBS)  # widths 6 and 5
     x = np.array([[7], [9]])
     _, *state = run(x, *run.zero_state(2))
@@ -157,18 +144,19 @@ def test_a_narrow_layer_has_zeros_behind_its_numbers():
         part[1, :, 5] = 3
     for found, other in zip(run(x, *state), expected, strict=True):
         np.testing.assert_array_equal(found, other)
-    run = exported_file(ensemble(MODELS["RHN"]()), LOG_PROBS)  # it has no c, which stays as it is
+
+
+def test_an_rhn_returns_c_unchanged():
+    run = exported_file(ensemble(MODELS["RHN"]()), LOG_PROBS)
     hidden, cell = run.zero_state(1)
     assert (run(np.array([[7]]), hidden, cell + 5)[2] == 5).all()
 
 
-def test_a_word_that_is_nearly_impossible_has_a_finite_score():
+def test_a_nearly_impossible_word_has_a_finite_score():
     model = with_bias(peaked_model(), 9, -500.0)
     run = exported_file(ensemble(model), LOG_PROBS)
     log_probs = run(np.array([[7]]), *run.zero_state(1))[0]
-    np.testing.assert_allclose(
-        log_probs, truth(model, torch.tensor([[7]]))[0], rtol=1e-6, atol=1e-5
-    )
+    assert_close(log_probs, truth(model, torch.tensor([[7]]))[0], 1e-3)
     assert log_probs[0, 9] < -400
 
 
@@ -187,7 +175,7 @@ def test_the_tokens_of_a_recogniser(form):
         SENTENCE: ((x[:, 1:], np.array([3])), -total),
         LOG_PROBS: ((x, *state), rows[3, table.words]),
     }[form]
-    np.testing.assert_allclose(run(*inputs)[0][0], expected, rtol=0, atol=1e-5)
+    assert_close(run(*inputs)[0][0], expected)
 
 
 def test_bytes_as_tokens():
@@ -195,34 +183,24 @@ def test_bytes_as_tokens():
     model = peaked_model(dictionary=dictionary)
     made = exported_file(ensemble(model, dictionary=dictionary), LOG_PROBS)
     assert made.metadata["unit"] == "byte" and made.difference < 1e-5
-    lines = list(table_lines(dictionary))
-    assert f"<0x61> {dictionary.index('<0x61>')}" in lines
 
 
-def parts_derived_from_known_ones(model):
-    for part in (model.decoder.lstm, model.decoder.output):
-        part.__class__ = type(f"Own{type(part).__name__}", (type(part),), {})
-
-
-def layers_that_compute_something_else(model):
+def computes_something_else(model):
     forward = model.decoder.lstm.forward
     model.decoder.lstm.forward = lambda x, state: forward(x * 1.1, state)
 
 
-def diverged(model):
-    with_bias(model, 9, float("nan"))
-
-
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "damage, problem",
-    [
-        (parts_derived_from_known_ones, "got OwnAWDLSTM, OwnMixtureOutput"),
-        (layers_that_compute_something_else, "cannot export this model"),
-        (diverged, "not finite"),
-    ],
+    "damage", [computes_something_else, lambda model: with_bias(model, 9, float("nan"))]
 )
-@pytest.mark.parametrize("int8", [False, True])
-def test_a_model_that_cannot_be_exported(damage, problem, int8):
+def test_a_file_that_differs_from_the_model_is_refused(damage, form):
     model = peaked_model()
     damage(model)
-    assert problem in refusal(exported_file, ensemble(model), int8=int8)
+    assert "cannot be exported" in refusal(exported_file, ensemble(model), form, int8=True)
+
+
+def test_a_cell_without_nodes_is_refused():
+    model = melis()
+    model.decoder.lstm.layers[0].cell.name = "new"
+    assert "the cell new" in refusal(exported_file, ensemble(model))
