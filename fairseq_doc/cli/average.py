@@ -44,22 +44,17 @@ class Options:
     output: str = option("checkpoint to write", REQUIRED, metavar="FILE", writes=True)
     overwrite: bool = option("replace an existing file", False)
 
-    def paths(self) -> list[str]:
-        """The checkpoints; those from a folder are sorted, the oldest first."""
-        count = self.last_epochs or self.last_updates
-        if count is None:
-            return self.checkpoints
-        if len(self.checkpoints) != 1:
-            raise FairseqDocError(
-                "--last-epochs and --last-updates: expected one folder; got "
-                f"{', '.join(self.checkpoints)}"
-            )
-        return last_checkpoints(self.checkpoints[0], EPOCHS if self.last_epochs else UPDATES, count)
-
 
 def run(settings: Options) -> dict[str, Any]:
-    """Result: ``checkpoints``, the averaged ones; ``output``, the file."""
-    paths = settings.paths()
+    """Result: ``checkpoints``, the averaged ones, those of a folder oldest first; ``output``, the
+    file."""
+    paths = settings.checkpoints
+    if count := settings.last_epochs or settings.last_updates:
+        if len(paths) != 1:
+            raise FairseqDocError(
+                f"--last-epochs and --last-updates: expected one folder; got {', '.join(paths)}"
+            )
+        paths = last_checkpoints(paths[0], EPOCHS if settings.last_epochs else UPDATES, count)
     if len(paths) == 1 and not settings.ema:
         raise FairseqDocError(
             f"expected several checkpoints; got only {paths[0]}: name more, or give --last-epochs N, "
@@ -74,5 +69,4 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """The checkpoints."""
-    averaged = [f"averaged {path}" for path in result["checkpoints"]]
-    return "\n".join(averaged)
+    return "\n".join(f"averaged {path}" for path in result["checkpoints"])

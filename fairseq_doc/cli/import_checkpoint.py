@@ -9,11 +9,11 @@ import torch
 from fairseq_doc.conversion.foreign import (
     END_MARKS,
     UNKNOWN,
+    architecture,
     dictionary_of,
     imported_checkpoint,
-    read_tensors,
+    read_model,
     read_words,
-    recognise,
 )
 from fairseq_doc.files import whole_file
 from fairseq_doc.options import REQUIRED, option
@@ -55,8 +55,8 @@ def run(settings: Options) -> dict[str, Any]:
     """Result: ``files``; ``types``, the number of words in the dictionary; ``parameters``;
     ``options`` of fairseq-train for the same architecture."""
     check_destination(settings.folder)
-    model = recognise(settings.tensors, read_tensors(settings.tensors))
-    words = read_words(settings.words, len(model.others["encoder.weight"]))
+    model = read_model(settings.tensors)
+    words = read_words(settings.words, len(model["encoder.weight"]))
     dictionary, rows = dictionary_of(words, settings.end_mark, settings.unknown)
     state = imported_checkpoint(model, dictionary, rows, str(settings.folder))
     settings.folder.mkdir(parents=True)
@@ -69,7 +69,7 @@ def run(settings: Options) -> dict[str, Any]:
         "files": list(map(str, files)),
         "types": len(dictionary),
         "parameters": sum(t.numel() for t in tensors.values() if t.is_floating_point()),
-        "options": ["--arch", "lstm_doc_lm", *model.options()],
+        "options": ["--arch", "lstm_doc_lm", *architecture(model)],
     }
 
 

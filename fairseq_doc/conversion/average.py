@@ -15,24 +15,15 @@ from fairseq_doc.models.state_dict import CHECKSUM
 # fairseq's names of the checkpoints that it saves at an epoch's end and after some updates.
 EPOCHS, UPDATES = r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt"
 # Endings of the names of settings that change a model's training, not its output.
-_OF_TRAINING = (
-    "dropout",
-    "_path",
-    "_name",
-    "init_range",
-    "matmul_precision",
-    "state_reset",
-    "grow_from",
-    "grow_noise",
-    "grow_lower_weight",
+_OF_TRAINING = tuple(
+    "dropout _path _name init_range matmul_precision state_reset grow_from grow_noise "
+    "grow_lower_weight".split()
 )
 
 
 def last_checkpoints(folder: str | os.PathLike, pattern: str, count: int) -> list[str]:
     """The last ``count`` checkpoints in a folder, the oldest first, by the number in their names,
     which match ``pattern``, ``EPOCHS`` or ``UPDATES``."""
-    if not os.path.isdir(folder):
-        raise FairseqDocError(f"expected a folder of checkpoints; got {folder}")
     found = checkpoint_utils.checkpoint_paths(os.fspath(folder), pattern)  # the newest first
     if len(found) < count:
         like = "checkpoint12.pt" if pattern == EPOCHS else "checkpoint_3_1000.pt"
@@ -55,7 +46,8 @@ def averaged_checkpoint(paths: Sequence[str], ema: bool = False) -> dict[str, An
             exponential moving average.
     """
     fairseq_doc.register()
-    first: tuple[dict[str, object], dict[str, object]] | None = None
+    first_shapes: dict[str, object] = {}
+    first_settings: dict[str, object] = {}
     sums: dict[str, Tensor] = {}
     for path in paths:
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(path)
@@ -65,32 +57,30 @@ def averaged_checkpoint(paths: Sequence[str], ema: bool = False) -> dict[str, An
                 f"{path} has no moving average: expected a checkpoint of a training with "
                 "--store-ema"
             )
-        tensors, settings = _tensor_facts(weights), _architecture(state)
-        first_tensors, first_settings = first = first or (tensors, settings)
-        own, expected = tensors | settings, first_tensors | first_settings
+        shapes, settings = _shapes(weights), _architecture(state)
+        if not sums:
+            first_shapes, first_settings = shapes, settings
         # A setting that one of them lacks is newer than that checkpoint.
-        shared = settings.keys() & first_settings.keys()
-        for name in sorted(tensors.keys() | first_tensors.keys() | shared):
+        own = first_settings | settings | shapes
+        expected = settings | first_settings | first_shapes
+        for name in own | expected:
             if own.get(name) != expected.get(name):
                 raise FairseqDocError(
                     f"{path}: expected the architecture and dictionary of {paths[0]}; got {name} "
                     f"{own.get(name, 'missing')}, there {expected.get(name, 'missing')}"
                 )
         for name, tensor in weights.items():
-            if tensor.is_floating_point() and not name.endswith(CHECKSUM):
+            if tensor.is_floating_point():
                 sums[name] = sums.get(name, 0) + tensor.double()
-    tied: dict[tuple, Tensor] = {}  # by the address in memory, so that a tied matrix is saved once
     for name, total in sums.items():
-        tensor = weights[name]
-        mean = (total / len(paths)).to(tensor.dtype)
-        weights[name] = tied.setdefault((tensor.data_ptr(), tensor.shape), mean)
+        weights[name].copy_(total / len(paths))  # in place, so that a tied matrix is saved once
     iterator = {"train_iterator": state["extra_state"].get("train_iterator")}
     state.pop("last_optimizer_state", None)
     cfg = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
     return {**state, "cfg": cfg, "model": weights, "extra_state": iterator}
 
 
-def _tensor_facts(weights: dict[str, Tensor]) -> dict[str, object]:
+def _shapes(weights: dict[str, Tensor]) -> dict[str, object]:
     """The shape of each tensor; of a dictionary's checksum its value."""
     return {
         name: int(tensor) if name.endswith(CHECKSUM) else tuple(tensor.shape)
