@@ -3,42 +3,35 @@
 Everything runs in this process: importing torch and transformers takes longer than the trainings.
 """
 
-import importlib.util
+import importlib
 import itertools
 import math
 import re
+import runpy
 import sys
+from unittest import mock
 
 import pytest
 import torch
 from conftest import ROOT, refusal
 from torch.nn import functional as F
 
-from fairseq_doc.errors import FairseqDocError, pip_install
+from fairseq_doc.errors import pip_install
 
 EXAMPLE = ROOT / "examples" / "transformers_head"
 V, D, LAYERS = 30, 16, 3
 
 
-def module(name, path=None):
-    """A file of the example under a name of its own."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLE / (path or f"{name}.py"))
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[name] = loaded
-    spec.loader.exec_module(loaded)
-    return loaded
+@pytest.fixture(scope="module")
+def training():
+    """train.py, which imports mixture_head.py."""
+    with mock.patch.object(sys, "path", [str(EXAMPLE), *sys.path]):
+        return importlib.import_module("train")
 
 
 @pytest.fixture(scope="module")
-def head():
-    return module("mixture_head")
-
-
-@pytest.fixture(scope="module")
-def training(head):
-    path = sys.path[:]
-    yield module("transformers_head_train", "train.py")
-    sys.path[:] = path
+def head(training):
+    return sys.modules["mixture_head"]
 
 
 @pytest.fixture(scope="module")
@@ -216,24 +209,21 @@ def test_a_trained_head_is_exchanged(head, transformers, configs, name):
     assert model.output.mixture_weights.weight.abs().max() > 0
 
 
-def test_heads_that_cannot_be_exchanged(head, transformers, configs):
+def test_models_that_do_not_fit(head, transformers, configs):
     sizes = {"vocab_size": V, "hidden_size": D, "num_hidden_layers": 1}
     capped = transformers.Gemma2Config(final_logit_softcapping=0.01, **sizes)
     exchange = head.MixtureHeadForCausalLM.from_causal_lm
     message = refusal(exchange, transformers.Gemma2ForCausalLM(capped), 2)
-    assert "W h^N + b; those of Gemma2ForCausalLM are another function" in message
+    assert "those of Gemma2ForCausalLM are another function" in message
     message = refusal(exchange, transformers.GPT2Model(configs["gpt2"]), 2)
     assert "got GPT2Model without such a head" in message
-
-
-def test_components_that_do_not_fit_the_model(head, configs):
     message = refusal(make_model, head, configs["gpt2"], [0, 0, 2])
     assert "got [16, 16, 16, 16] and [0, 0, 2]" in message
 
 
 def test_without_transformers_its_installation_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    message = refusal(module, "without_transformers", "mixture_head.py")
+    message = refusal(runpy.run_path, str(EXAMPLE / "mixture_head.py"))
     assert pip_install("transformers", "transformers") in message
 
 
@@ -242,12 +232,7 @@ def test_a_torchaudio_that_cannot_be_loaded_is_hidden(head, monkeypatch, tmp_pat
     monkeypatch.delitem(sys.modules, "torchaudio", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     head.hide_broken_torchaudio()
-    assert importlib.util.find_spec("torchaudio") is None
-    monkeypatch.delitem(sys.modules, "torchaudio")
-    (tmp_path / "torchaudio.py").write_text("working = True\n")
-    importlib.invalidate_caches()
-    head.hide_broken_torchaudio()
-    assert sys.modules.pop("torchaudio").working
+    assert sys.modules["torchaudio"] is None
 
 
 # The training
@@ -256,22 +241,12 @@ TINY = """--steps 4 --layers 2 --width 8 --heads 2 --context 8 --batch-size 4 --
     1,1,1""".split()
 
 
-@pytest.fixture
-def here(training, monkeypatch, capsys):
-    """``here(words)`` runs the script with its rows in this process; what it printed."""
-
-    def run(words):
-        monkeypatch.setattr(training, "measured_apart", lambda function, *args: function(*args))
-        training.main(words)
-        return capsys.readouterr().out
-
-    return run
-
-
-def test_every_head_is_trained_and_kept(training, head, transformers, here, tmp_path, monkeypatch):
+def test_every_head_is_trained_and_kept(training, transformers, tmp_path, monkeypatch, capsys):
     few = list(itertools.islice(training.pydoc_text.paragraphs(), 100))
     monkeypatch.setattr(training.pydoc_text, "paragraphs", lambda: few)
-    output = here([*TINY, "--save", str(tmp_path / "heads")])
+    monkeypatch.setattr(training, "measured_apart", lambda function, *args: function(*args))
+    training.main([*TINY, "--save", str(tmp_path / "heads")])
+    output = capsys.readouterr().out
     rows = dict(re.findall(r"^(\S.*?)  +(\d.*)$", output, re.MULTILINE))
     names = ["one softmax", "0,0,2", "1,1,1", "plain", "trained on", "exchanged"]
     starts = [f"{name}, at the start" for name in names[4:]]
@@ -320,19 +295,14 @@ def test_the_plain_form_is_the_same_loss(training, head, configs):
         ("--dropout 1", r"--dropout: expected a number in \[0, 1\); got 1.0"),
         ("--steps 0", "--steps: expected a positive number; got 0"),
         ("--save .", r"\. exists; remove it"),
-        ("--text nowhere", "nowhere/train.txt"),
     ],
 )
-def test_arguments_that_cannot_be(training, here, words, problem, capsys):
-    with pytest.raises(SystemExit, match=problem) as caught:
-        here(words.split())
-    assert "\n" not in str(caught.value) and str(caught.value).startswith("train: error: ")
+def test_arguments_that_cannot_be(training, words, problem):
+    with pytest.raises(SystemExit, match=f"^train: error: {problem}"):
+        training.main(words.split())
 
 
-# The page
-
-
-def test_the_pages_python_runs(head, capsys):
+def test_the_pages_python_runs(head):
     """Its first block without fairseq is a test of the package's."""
     text = (ROOT / "docs" / "output_layer.md").read_text()
     _, *others = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
@@ -340,7 +310,3 @@ def test_the_pages_python_runs(head, capsys):
     names = {}
     for block in others:
         exec(block, names)
-
-
-def test_the_error_class_is_the_packages(head):
-    assert head.FairseqDocError is FairseqDocError

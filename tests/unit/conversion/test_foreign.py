@@ -1,11 +1,11 @@
 """Models of other codes, made here of torch's own layers, have the same probabilities as ours."""
 
-import math
-
 import pytest
 import torch
 from conftest import doc, refused, result_of
 from torch import nn
+
+from fairseq_doc.evaluation.ensemble import load_ensemble
 
 WORDS = ["the", "<eos>", "dog", "<unk>", "barks", "cat", "sees"]
 OF_FASTAI = ["xxunk", "xxpad", "xxbos", "the", "dog", "barks", "cat", "xxfake", "xxfake"]
@@ -75,11 +75,15 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES)
+IMPORT = ["import-checkpoint", "tensors.pt", "imported", "--words", "words.txt"]
+SCORE = ["score", "imported", "--path", "imported/model.pt"]
+
+
+@pytest.fixture
 def foreign(request, tmp_path, monkeypatch):
     """A model of theirs, its words and its tensors; files of both in the working folder."""
     monkeypatch.chdir(tmp_path)
-    words, settings, tensors_of = CASES[request.param]
+    words, settings, tensors_of = CASES[getattr(request, "param", "mos")]
     torch.manual_seed(1)
     model = Foreign(len(words), **settings)
     tensors = tensors_of(model)
@@ -88,15 +92,12 @@ def foreign(request, tmp_path, monkeypatch):
     return model, words, tensors
 
 
-IMPORT = ["import-checkpoint", "tensors.pt", "imported", "--words", "words.txt"]
-
-
+@pytest.mark.parametrize("foreign", CASES, indirect=True)
 def test_log_probabilities_are_those_of_torchs_layers(foreign):
     model, words, _ = foreign
     doc(*IMPORT)
     end = words.index("xxbos" if "xxbos" in words else "<eos>")
-    stdin = "\n".join(LINES).encode()
-    scored = result_of("score", "imported", "--path", "imported/model.pt", stdin=stdin)
+    scored = result_of(*SCORE, stdin="\n".join(LINES).encode())
     for line, found in zip(LINES, scored["sentences"], strict=True):
         tokens = torch.tensor([end, *map(words.index, line.split()), end])
         expected = model.log_probs(tokens[:-1]).gather(1, tokens[1:, None]).sum().item()
@@ -105,48 +106,47 @@ def test_log_probabilities_are_those_of_torchs_layers(foreign):
 
 @pytest.mark.parametrize("foreign", ["awd", "mos"], indirect=True)
 def test_words_that_it_lacks_have_no_probability(foreign, tmp_path):
-    from fairseq_doc.evaluation.ensemble import load_ensemble
-
+    words = tmp_path / "words.txt"
+    words.write_text(words.read_text().replace("<unk>", "unk"))
     doc(*IMPORT)
     ensemble = load_ensemble("imported/model.pt", "imported")
     dictionary = ensemble.dictionary
     tokens = torch.tensor([[dictionary.index(word) for word in ("</s>", "dog", "<pad>")]])
     log_probs = ensemble.single.get_normalized_probs(ensemble.single(tokens), log_probs=True)
-    lacking = [dictionary.bos(), dictionary.pad()]
+    lacking = [dictionary.bos(), dictionary.pad(), dictionary.unk()]
     assert log_probs.isfinite().all() and (log_probs[..., lacking].double().exp() == 0).all()
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(1, 3))
 
 
-@pytest.mark.parametrize("foreign", ["awd"], indirect=True)
 def test_a_file_of_an_old_torch_or_under_model_is_read(foreign):
-    _, _, tensors = foreign
+    *_, tensors = foreign
     expected = result_of(*IMPORT)
     for number, saved in enumerate(({"model": tensors}, tensors)):
         torch.save(saved, "tensors.pt", _use_new_zipfile_serialization=number == 0)
-        IMPORT_AGAIN = [*IMPORT[:2], f"again{number}", *IMPORT[3:]]
-        assert result_of(*IMPORT_AGAIN)["parameters"] == expected["parameters"]
+        again = result_of(*IMPORT[:2], f"again{number}", *IMPORT[3:])
+        assert again["parameters"] == expected["parameters"]
 
 
 def without(*names):
     return lambda tensors: {key: tensors[key] for key in tensors if not key.endswith(names)}
 
 
-@pytest.mark.parametrize("foreign", ["mos"], indirect=True)
+def with_ones(name, *shape):
+    return lambda tensors: {**tensors, name: torch.ones(shape)}
+
+
 @pytest.mark.parametrize(
     "change, problem",
     [
-        (lambda tensors: nn.LSTM(2, 2), "LSTM"),
-        (lambda tensors: [1], "got a list"),
-        (lambda tensors: {"a": 1}, "got a int for 'a'"),
-        (without("prior.weight"), "lacks prior.weight"),
-        (without("bias_hh_l0"), "lacks rnns.0.bias_hh_l0"),
-        (lambda tensors: {**tensors, "rnns.0.layers.0.linear.weight": torch.ones(1)}, "linear"),
-        (lambda tensors: {**tensors, "decoder.weight": torch.ones(9, 4)}, "numbers of words"),
-        (lambda tensors: {**tensors, "prior.weight": torch.ones(2, 3)}, "output.projections"),
-        (
-            lambda tensors: {**tensors, "rnns.1.module.bias_ih_l0": torch.ones(9)},
-            "bias_ih_l0",
-        ),
+        (lambda tensors: nn.LSTM(2, 2), "expected tensors by name"),
+        (lambda tensors: [1], "expected tensors by name"),
+        (lambda tensors: {"a": 1}, "expected tensors by name"),
+        (without("prior.weight"), "missing tensors: prior.weight"),
+        (without("bias_hh_l0"), "missing tensors: rnns.0.bias_hh_l0"),
+        (with_ones("rnns.0.layers.0.linear.weight", 1), "unknown: rnns.0.layers.0.linear"),
+        (with_ones("decoder.weight", 9, 4), "numbers of words"),
+        (with_ones("prior.weight", 2, 3), "output.projections"),
+        (with_ones("rnns.1.module.bias_ih_l0", 9), "bias_ih_l0"),
     ],
 )
 def test_other_tensors_are_refused(foreign, tmp_path, change, problem):
@@ -155,7 +155,6 @@ def test_other_tensors_are_refused(foreign, tmp_path, change, problem):
     assert not (tmp_path / "imported").exists()
 
 
-@pytest.mark.parametrize("foreign", ["awd"], indirect=True)
 @pytest.mark.parametrize(
     "words, options, problem",
     [
@@ -171,9 +170,11 @@ def test_other_words_are_refused(foreign, tmp_path, words, options, problem):
     assert problem in refused(*IMPORT, *options)
 
 
-@pytest.mark.parametrize("foreign", ["awd"], indirect=True)
-def test_an_unknown_word_without_a_row_cannot_be_scored_as_likely(foreign, tmp_path):
-    (tmp_path / "words.txt").write_text("\n".join(WORDS).replace("<unk>", "unk"))
-    doc(*IMPORT)
-    scored = result_of("score", "imported", "--path", "imported/model.pt", stdin=b"new")
-    assert -math.inf < scored["sentences"][0]["log_prob"] < -9000
+def test_other_words_for_the_end_and_for_unknown_ones(foreign, tmp_path):
+    expected = result_of(*IMPORT) and result_of(*SCORE, stdin=b"the bird\n")["sentences"]
+    renamed = {"<eos>": "END", "<unk>": "OOV"}
+    (tmp_path / "words.txt").write_text("\n".join(renamed.get(word, word) for word in WORDS))
+    marks = ["--end-mark", "END", "--unknown", "OOV"]
+    doc(*IMPORT[:2], "again", *IMPORT[3:], *marks)
+    scored = result_of("score", "again", "--path", "again/model.pt", stdin=b"the bird\n")
+    assert scored["sentences"] == expected
