@@ -63,8 +63,10 @@ def add_layers(
 def _layer(graph: Graph, stack: Any, n: int, x: str, state: list[str]) -> list[str]:
     """The output of layer n, (T, B, D_n), and its last h and c, each (1, B, D_n)."""
     layer = stack.layers[n]
+    cell: Any
+    mogrifier: Any
     if isinstance(stack, AWDLSTM):
-        cell: Any = LSTMCell("untied")
+        cell = LSTMCell("untied")
         mogrifier = stack.mogrifiers[n] if stack.mogrifiers else None
         input_weight, state_weights = layer.weight_ih_l0, [layer.weight_hh_l0]
         biases = [layer.bias_ih_l0, layer.bias_hh_l0]
@@ -73,21 +75,10 @@ def _layer(graph: Graph, stack: Any, n: int, x: str, state: list[str]) -> list[s
         input_weight, state_weights, biases = layer.input_weight, layer.state_weights, layer.biases
 
     def mogrifier_step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
-        """See :mod:`fairseq_doc.ops.mogrifier`."""
-        hidden, cell_state = before
-        for number, gate in enumerate(mogrifier.rounds):
-            product = x if number % 2 else hidden
-            for matrix in reversed(list(gate.matrices)):
-                product = body.linear(product, matrix)
-            gated = body("Sigmoid", body("Add", product, body.weight(gate.bias)))
-            factor = body("Mul", 2.0, gated)
-            if number % 2:
-                hidden = body("Mul", factor, hidden)
-            else:
-                x = body("Mul", factor, x)
+        x, hidden = _mogrified(body, mogrifier.rounds, x, before[0])
         product = body.linear(x, input_weight, biases[0])
         z = body("Add", product, body.linear(hidden, state_weights[0], *biases[1:]))
-        return _lstm_cell(body, z, cell_state, cell.gates)
+        return _lstm_cell(body, z, before[1], cell.gates)
 
     def step(body: Graph, before: Sequence[str], added: str) -> Sequence[str]:
         """See :mod:`fairseq_doc.ops.recurrence`."""
@@ -115,6 +106,21 @@ def _layer(graph: Graph, stack: Any, n: int, x: str, state: list[str]) -> list[s
     if cell.name == "rhn":
         return [*_scan(graph, inputs, state[:1], step), state[1]]
     return _scan(graph, inputs, state, step)
+
+
+def _mogrified(graph: Graph, rounds: Any, x: str, hidden: str) -> tuple[str, str]:
+    """x and h after the rounds, see :mod:`fairseq_doc.ops.mogrifier`."""
+    for number, gate in enumerate(rounds):
+        product = x if number % 2 else hidden
+        for matrix in reversed(list(gate.matrices)):
+            product = graph.linear(product, matrix)
+        gated = graph("Sigmoid", graph("Add", product, graph.weight(gate.bias)))
+        factor = graph("Mul", 2.0, gated)
+        if number % 2:
+            hidden = graph("Mul", factor, hidden)
+        else:
+            x = graph("Mul", factor, x)
+    return x, hidden
 
 
 def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[str]:
