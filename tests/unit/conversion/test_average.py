@@ -42,6 +42,9 @@ def assert_mean(path, models):
 
 def test_named_checkpoints_are_averaged_and_the_result_is_a_model():
     states = [save(f"{seed}.pt", seed, input_dropout=seed / 9) for seed in (1, 2, 3)]
+    for number, option in enumerate(["doc_activation", "doc_weight_bias"]):
+        del states[number]["cfg"]["model"][option]  # as if the option were newer
+        torch.save(states[number], f"{number + 1}.pt")
     doc("average", "1.pt", "2.pt", "3.pt", "--output", "mean.pt")
     found = assert_mean("mean.pt", [state["model"] for state in states])
     assert "last_optimizer_state" not in found
