@@ -3,11 +3,11 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_doc.files import text_lines
 from fairseq_doc.options import option
 from fairseq_doc.preparation.data_folder import Say
 
@@ -39,24 +39,21 @@ def named_after(folder: Path, suffix: str = "") -> Path:
     return DATA_BIN / f"{folder.resolve().name}{suffix}"
 
 
-def report(
-    name: str,
-    settings: PreparationOptions,
-    destination: Path,
-    prepare: Callable[[Path, Say], dict[str, Any]],
-) -> dict[str, Any]:
-    """Prepare ``destination`` and print what is reported, on standard error if the result is JSON.
-    The result is ``destination``, what ``prepare`` gives, and ``report``, the printed lines."""
-    lines: list[str] = []
+def printing(name: str, as_json: bool) -> Say:
+    """A function that prints a line of the report, on standard error if the result is JSON."""
 
     def say(line: str) -> None:
-        lines.append(line)
         with contextlib.suppress(BrokenPipeError):  # the reader is gone; the work continues
-            out = sys.stderr if settings.json else sys.stdout
+            out = sys.stderr if as_json else sys.stdout
             print(f"{name.replace('-', '_')}: {line}", file=out, flush=True)
 
-    counts = prepare(destination, say)
-    return {"destination": os.fspath(destination), **counts, "report": lines}
+    return say
+
+
+def result_of(destination: Path, counts: dict[str, Any]) -> dict[str, Any]:
+    """``destination``, ``counts`` and ``report``, the printed lines."""
+    report = list(text_lines(destination / "prepare.log"))
+    return {"destination": os.fspath(destination), **counts, "report": report}
 
 
 def closing_line(name: str, result: dict[str, Any]) -> str:

@@ -5,7 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.cli.preparation_arguments import DATA_BIN, WorkerOptions, closing_line, report
+from fairseq_doc.cli.preparation_arguments import (
+    DATA_BIN,
+    WorkerOptions,
+    closing_line,
+    printing,
+    result_of,
+)
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.corpora import ENWIK8, PYDOC, LanguageModelText
 from fairseq_doc.preparation.language_model import prepare
@@ -27,13 +33,9 @@ def run(settings: Options) -> dict[str, Any]:
     """``destination``; ``types`` in fairseq's dictionary; ``splits``, each with its ``sentences``
     and ``tokens``; ``report``, the lines that were printed."""
     source, destination = _places(settings)
-    text = replace(settings, folder=source)
-    return report(
-        NAME,
-        settings,
-        destination,
-        lambda place, say: prepare(text, place, settings.workers, say).result(),
-    )
+    text, say = replace(settings, folder=source), printing(NAME, settings.json)
+    counts = prepare(text, destination, settings.workers, say)
+    return result_of(destination, counts.result())
 
 
 def _places(settings: Options) -> tuple[Path | None, Path]:

@@ -9,7 +9,8 @@ from fairseq_doc.cli.preparation_arguments import (
     PreparationOptions,
     closing_line,
     named_after,
-    report,
+    printing,
+    result_of,
 )
 from fairseq_doc.preparation.treebank import Treebank, prepare
 
@@ -26,9 +27,8 @@ def run(settings: Options) -> dict[str, Any]:
     """``destination``; ``types`` in fairseq's dictionary of symbols; ``splits``, each with its
     ``sentences`` and ``tokens``; ``report``, the lines that were printed."""
     destination = settings.destination or named_after(settings.folder)
-    return report(
-        NAME, settings, destination, lambda place, say: prepare(settings, place, say).result()
-    )
+    counts = prepare(settings, destination, printing(NAME, settings.json))
+    return result_of(destination, counts.result())
 
 
 as_text = partial(closing_line, NAME)

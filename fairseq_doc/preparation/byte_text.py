@@ -33,14 +33,13 @@ def bytes_of(path: Path) -> np.ndarray:
     return np.memmap(path, np.uint8, "r")
 
 
-def chunks_of(text: np.ndarray) -> Iterator[np.ndarray]:
-    """The bytes of a text, ``CHUNK`` at a time."""
+def _chunks(text: np.ndarray) -> Iterator[np.ndarray]:
     return (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))
 
 
 def counts_of_bytes(text: np.ndarray) -> np.ndarray:
     """(256,) how often each byte occurs."""
-    counts = (np.bincount(chunk, minlength=256) for chunk in chunks_of(text))
+    counts = (np.bincount(chunk, minlength=256) for chunk in _chunks(text))
     return sum(counts, np.zeros(256, np.int64))
 
 
@@ -48,6 +47,14 @@ def line_ends(text: np.ndarray) -> np.ndarray:
     """(lines,) the offset after each line, with or without a line feed."""
     ends = np.flatnonzero(text == LINE_FEED) + 1
     return np.unique(np.append(ends, len(text))) if len(text) else ends
+
+
+def lines_of(text: np.ndarray) -> Iterator[str]:
+    """The lines with their line feeds; a byte that is not UTF-8 becomes a lone surrogate."""
+    start = 0
+    for end in line_ends(text).tolist():
+        yield text[start:end].tobytes().decode("utf-8", "surrogateescape")
+        start = end
 
 
 def make_dictionary(counts: np.ndarray, threshold: int = 0) -> Dictionary:
@@ -72,7 +79,7 @@ def binarise_bytes(text: np.ndarray, prefix: Path, dictionary: Dictionary) -> Sp
     index_of = np.array([dictionary.index(name) for name in NAMES], dtype)
     unknown = 0
     with whole_file(f"{prefix}.bin", binary=True) as binarised:
-        for chunk in chunks_of(text):
+        for chunk in _chunks(text):
             tokens = index_of[chunk]
             binarised.write(tokens)
             unknown += int((tokens == dictionary.unk()).sum())

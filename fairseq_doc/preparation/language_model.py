@@ -1,7 +1,6 @@
 """Text, one sentence a line -> one stream of words or of bytes, for ``--task
 bptt_language_modeling``."""
 
-import codecs
 import sys
 from collections.abc import Iterator
 from itertools import accumulate, islice, pairwise
@@ -74,7 +73,6 @@ def write_text(settings: LanguageModelText, files: dict[str, Path], folder: Path
 
 
 def _words(form: TextForm, path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """The words of numbered lines of a file, each line usable; a line may be empty."""
     for number, line in lines:
         words = form.words(line)
         if words and (reason := why_unusable(words, form.bpe)):
@@ -167,17 +165,17 @@ def count_raw_text(
     settings: LanguageModelText, files: dict[str, Path], counts: Counts, folder: Path, say: Say
 ) -> None:
     """Count the text as written."""
-    texts: dict[str, Iterator[str]] = {}
     if settings.unit == BYTE:
-        for split, text in bytes_of_splits(settings, files).items():
-            chunks = map(bytes, byte_text.chunks_of(text))
-            texts[split] = codecs.iterdecode(chunks, "utf-8", "surrogateescape")
+        whole = bytes_of_splits(settings, files)
+        texts = {split: byte_text.lines_of(text) for split, text in whole.items()}
     else:
-        for split, _, lines in lines_of(settings, files):
-            texts[split] = raw_counts.with_line_ends((line for _, line in lines), WORD)
+        texts = {
+            split: raw_counts.with_line_ends((line for _, line in lines), WORD)
+            for split, _, lines in lines_of(settings, files)
+        }
     found = {}
-    for split, pieces in texts.items():
-        own = found[split] = raw_counts.count(pieces, counts.splits[split].tokens)
+    for split, lines in texts.items():
+        own = found[split] = raw_counts.count(lines, counts.splits[split].tokens)
         say(
             f"{split}: {own.lines} lines, {own.words} words, {own.characters} characters and "
             f"{own.bytes} bytes as written"

@@ -178,69 +178,56 @@ def write_text(settings: ParallelText, folder: Path, data: Path, say: Say) -> No
                 say(warning)
 
 
-def _usable_pairs(
-    settings: ParallelText, split: str, counts: Counter[str], dropped: IO[str]
-) -> Iterator[list[str]]:
-    """The pairs of a split, cleaned and tokenised. Adds to ``counts``: lines ``read`` and
-    ``cleaned SIDE``, and the dropped ones by their reason, which ``dropped`` lists."""
-    raw, forms = settings.raw(split), settings.forms
-    for number, lines in enumerate(read_pairs(raw), start=1):
-        counts["read"] += 1
-        counts.update(f"cleaned {s}" for s, x in zip(forms, lines, strict=True) if x != clean(x))
-        pair = [form.words(line) for form, line in zip(forms.values(), lines, strict=True)]
-        if split == "train":
-            if reason := why_dropped(pair, settings):
-                counts[f"dropped: {reason}"] += 1
-                dropped.write(f"{number}\t{reason}\n")
-                continue
-        else:
-            for path, line in zip(raw, pair, strict=True):
-                if reason := why_unusable(line, settings.bpe):
-                    raise FairseqDocError(
-                        f"{path}: line {number} {reason}; correct it: pairs are dropped from "
-                        "training text only"
-                    )
-        yield pair
-
-
 def _write_split(
     settings: ParallelText, split: str, folder: Path, dropped: IO[str], say: Say
 ) -> None:
-    counts: Counter[str] = Counter()
-    long = []  # numbers of the kept pairs with too many words
+    raw, forms = settings.raw(split), settings.forms
+    number = 0
+    reasons: Counter[str] = Counter()  # why pairs are dropped
+    cleaned, words, unknown = Counter[str](), Counter[str](), Counter[str]()  # by side
+    long = []  # numbers of pairs outside training with too many words
     with contextlib.ExitStack() as stack:
-        paths = [folder / f"{split}.{side}" for side in settings.sides]
+        paths = [folder / f"{split}.{side}" for side in forms]
         files = [stack.enter_context(open(path, "w", encoding="utf-8")) for path in paths]
-        for pair in _usable_pairs(settings, split, counts, dropped):
-            counts["kept"] += 1
-            for side, line, file in zip(settings.sides, pair, files, strict=True):
-                words = line.split(" ")
-                counts[f"words {side}"] += len(words)
-                counts[f"unknown {side}"] += words.count(UNKNOWN)
+        for number, lines in enumerate(read_pairs(raw), start=1):
+            cleaned.update(s for s, line in zip(forms, lines, strict=True) if line != clean(line))
+            pair = [form.words(line) for form, line in zip(forms.values(), lines, strict=True)]
+            if split != "train":
+                _check_usable(raw, number, pair, settings.bpe)
+                if max(line.count(" ") for line in pair) >= settings.max_words:
+                    long.append(str(number))
+            elif reason := why_dropped(pair, settings):
+                reasons[reason] += 1
+                dropped.write(f"{number}\t{reason}\n")
+                continue
+            for side, line, file in zip(forms, pair, files, strict=True):
+                words[side] += line.count(" ") + 1
+                unknown[side] += line.split(" ").count(UNKNOWN)
                 file.write(f"{line}\n")
-            if max(line.count(" ") for line in pair) >= settings.max_words:  # not training
-                long.append(str(counts["read"]))
-    if not counts["kept"]:
-        source, target = settings.raw(split)
-        raise FairseqDocError(f"{source} and {target}: every pair would be dropped")
-    name = settings.splits[split]
-    say(f"{split}: {counts['read']:,} pairs read from {name}, {counts['kept']:,} kept")
-    for what, count in sorted(counts.items()):
-        if what.startswith("dropped: "):
-            say(f"{split}: {count:,} {what}")
+    kept = number - reasons.total()
+    if not kept:
+        raise FairseqDocError(f"{raw[0]} and {raw[1]}: every pair would be dropped")
+    say(f"{split}: {number:,} pairs read from {settings.splits[split]}, {kept:,} kept")
+    for reason, count in sorted(reasons.items()):
+        say(f"{split}: {count:,} dropped: {reason}")
     if long:
         more = " ..." if len(long) > LONG_LINES_LISTED else ""
         say(
             f"{split}: {len(long):,} of more than {settings.max_words} words on a side, kept "
             f"whole: line {', '.join(long[:LONG_LINES_LISTED])}{more}"
         )
-    for side in settings.sides:
-        unknown = counts[f"unknown {side}"]
-        marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
-        say(
-            f"{split}.{side}: {counts[f'cleaned {side}']:,} lines cleaned, "
-            f"{counts[f'words {side}']:,} words{marks}"
-        )
+    for side in forms:
+        marks = f", {unknown[side]:,} of them {UNKNOWN} in the text" if unknown[side] else ""
+        say(f"{split}.{side}: {cleaned[side]:,} lines cleaned, {words[side]:,} words{marks}")
+
+
+def _check_usable(raw: list[Path], number: int, pair: list[str], bpe: str) -> None:
+    for path, line in zip(raw, pair, strict=True):
+        if reason := why_unusable(line, bpe):
+            raise FairseqDocError(
+                f"{path}: line {number} {reason}; correct it: pairs are dropped from training text "
+                "only"
+            )
 
 
 def prepare(

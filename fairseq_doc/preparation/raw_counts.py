@@ -32,19 +32,16 @@ class RawCounts:
     tokens: int
 
 
-def count(pieces: Iterable[str], tokens: int) -> RawCounts:
-    """The counts of a text in pieces of any length; a lone surrogate is a byte that is no UTF-8
+def count(lines: Iterable[str], tokens: int) -> RawCounts:
+    """The counts of lines with their line feeds; a lone surrogate is a byte that is not UTF-8
     (``surrogateescape``)."""
-    lines = words = characters = size = 0
-    last = "\n"
-    for piece in filter(None, pieces):
-        continues = not (last.isspace() or piece[0].isspace())  # a word of the piece before
-        words += len(piece.split()) - continues
-        lines += piece.count("\n")
-        characters += len(piece)
-        size += len(piece.encode("utf-8", "surrogateescape"))
-        last = piece[-1]
-    return RawCounts(lines + (last != "\n"), words, characters, size, tokens)
+    number = words = characters = size = 0
+    for line in lines:
+        number += 1
+        words += len(line.split())
+        characters += len(line)
+        size += len(line.encode("utf-8", "surrogateescape"))
+    return RawCounts(number, words, characters, size, tokens)
 
 
 def with_line_ends(lines: Iterable[str], unit: str) -> Iterator[str]:

@@ -15,13 +15,9 @@ from fairseq_doc.preparation.trees import NO_TAG, Tree, TreeBuilder, walk
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
+SPECIAL = (*RESERVED, UNKNOWN)  # a dictionary's own symbols
 SHAPE_MARK = "<unk-"  # how the symbols of shapes begin
 ENDINGS = ("ing", "ed", "ly", "s", "est", "er", "ion", "ory")
-
-
-def is_reserved(word: str) -> bool:
-    """Whether a dictionary has the word as a special symbol."""
-    return word in RESERVED or word == UNKNOWN
 
 
 def shape(word: str) -> str:
@@ -58,7 +54,7 @@ class WordSymbols:
 
     def __call__(self, word: str) -> str:
         lower = word.lower()
-        if lower in self.known and not is_reserved(lower):
+        if lower in self.known and lower not in SPECIAL:
             return lower
         return shape(word) if self.shapes else UNKNOWN
 

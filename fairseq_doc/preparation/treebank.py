@@ -23,7 +23,7 @@ from fairseq_doc.preparation.binarisation import Counts
 from fairseq_doc.preparation.data_folder import Say, new_data_folder
 from fairseq_doc.preparation.parallel_text import ParallelText
 from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline
-from fairseq_doc.preparation.symbols import WordSymbols, is_reserved, symbols_of
+from fairseq_doc.preparation.symbols import SPECIAL, WordSymbols, symbols_of
 from fairseq_doc.preparation.text_form import WORDS as PLAIN_WORDS
 from fairseq_doc.preparation.tokenization import clean
 from fairseq_doc.preparation.trees import (
@@ -128,7 +128,7 @@ def write_text(
         word
         for word, count in occurrences.items()
         # fairseq cuts words at no-break spaces and control characters
-        if count >= settings.threshold and not is_reserved(word) and clean(word) == word
+        if count >= settings.threshold and word not in SPECIAL and clean(word) == word
     }
     word_symbol = WordSymbols(known, settings.unknown == "shape")
     say(f"{len(known):,} of {len(occurrences):,} words occur {settings.threshold} times or more")

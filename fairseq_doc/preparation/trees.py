@@ -45,6 +45,7 @@ class TreeBuilder:
 
     def __init__(self) -> None:
         self.words: list[str] = []
+        self.tags: list[str] = []
         self.brackets: list[Bracket] = []
         self.unclosed: list[int] = []  # places in brackets, from the outermost
 
@@ -85,46 +86,42 @@ def parse_tree(
     Raises:
         FairseqDocError: a damaged tree; not as many words as the sentence has.
     """
-    tree, tags, flaw = _read(text, where, sentence, tagged)
+    tree, flaw = _read(text, where, sentence, tagged)
+    words = len(tree.words)
     if tree.unclosed:
         flaw = f"the tree is not closed: expected {len(tree.unclosed)} more closing brackets"
     elif allow_empty:
         flaw = None
-    elif not tree.words:
+    elif not words:
         flaw = "expected a tree; got one without words"
+    if words and sentence is not None and words != len(sentence.words):
+        flaw = flaw or f"expected {len(sentence.words)} words, as its sentence has; got {words}"
     if flaw is not None:
         raise FairseqDocError(f"{where}: {flaw}")
-    if not tree.words:
+    if not words:
         return EMPTY
     brackets = tuple(bracket for bracket in tree.brackets if bracket[1] < bracket[2])
     if sentence is None:
-        return Tree(tuple(tree.words), tuple(tags), brackets)
-    if len(tree.words) != len(sentence.words):
-        raise FairseqDocError(
-            f"{where}: expected {len(sentence.words)} words, as its sentence has; got "
-            f"{len(tree.words)}"
-        )
+        return Tree(tuple(tree.words), tuple(tree.tags), brackets)
     return replace(sentence, brackets=brackets)
 
 
 def _read(
     text: str, where: str, sentence: Tree | None, tagged: bool
-) -> tuple[TreeBuilder, list[str], str | None]:
-    """The tree, its tags, and the first constituent that is not as it should be."""
-    tree, tags = TreeBuilder(), []
-    flaw = None
+) -> tuple[TreeBuilder, str | None]:
+    """The tree, and the first of its constituents without a label or words."""
+    tree, flaw = TreeBuilder(), None
     for part in _PART.finditer(text):
         tag, word, label, closing, stray = part.groups()
-        place = len(tree.words)
-        begun = tree.words or tree.brackets
-        if not tree.unclosed and (begun or closing):
+        if not tree.unclosed and (tree.words or tree.brackets or closing):
             raise FairseqDocError(f"{where}: expected one tree; got {shown(part[0])} outside it")
         if tag is not None:
-            own = None if sentence is None or tagged else sentence.tags[place : place + 1]
-            if own is not None and tag not in (NO_TAG, *own):
-                tree.brackets.append((tag, place, place + 1))
+            place = len(tree.words)
+            if sentence is not None and not tagged:
+                if tag not in (NO_TAG, *sentence.tags[place : place + 1]):
+                    tree.brackets.append((tag, place, place + 1))
             tree.words.append(word)
-            tags.append(tag)
+            tree.tags.append(tag)
         elif label is not None:
             if not label and tree.unclosed:
                 flaw = flaw or "a bracket below the root has no label"
@@ -139,7 +136,7 @@ def _read(
             )
         else:
             tree.words.append(stray)
-    return tree, tags, flaw
+    return tree, flaw
 
 
 def read_trees(path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:

@@ -15,9 +15,9 @@ from fairseq_doc.preparation.byte_text import (
     binarise_bytes,
     bytes_of,
     check_not_packed,
-    chunks_of,
     counts_of_bytes,
     line_ends,
+    lines_of,
     make_dictionary,
 )
 from fairseq_doc.preparation.byte_tokens import NAMES
@@ -87,7 +87,7 @@ def test_a_dictionary_is_in_order_of_frequency_without_the_line_feed():
 def test_the_bytes_of_a_file(tmp_path, chunk, text):
     (tmp_path / "text").write_bytes(text)
     found = bytes_of(tmp_path / "text")
-    assert b"".join(map(bytes, chunks_of(found))) == text
+    assert [line.encode() for line in lines_of(found)] == text.splitlines(keepends=True)
     assert counts_of_bytes(found).tolist() == [text.count(byte) for byte in range(256)]
 
 
