@@ -121,7 +121,9 @@ def files_read(settings: Any, once: bool = False) -> list[str]:
     paths: list[str] = []
     for entry in fields(settings):
         value, reads = getattr(settings, entry.name), entry.metadata.get(_OPTION, {}).get("reads")
-        if reads and value is not None and (reads == "once" or not once):
+        if value is not None and _GROUP in entry.metadata:
+            paths += files_read(value, once)
+        elif reads and value is not None and (reads == "once" or not once):
             several = value if isinstance(value, list) else [value]
             for one in map(str, several):
                 paths += {one, *one.split(os.pathsep)}

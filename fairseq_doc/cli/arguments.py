@@ -99,16 +99,11 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
         if dynamic is None:
             return self.scorer
         paths = dynamic.statistics_paths(self.path)
+        models = [Ensemble([model], ensemble.task) for model in ensemble.models]
+        limits = (dynamic.columns, dynamic.segment, dynamic.batches)
         statistics = [
-            statistics_of(
-                Ensemble([model], ensemble.task),
-                path,
-                columns=dynamic.columns,
-                segment=dynamic.segment,
-                batches=dynamic.batches,
-                progress=progress,
-            )
-            for model, path in zip(ensemble.models, paths, strict=True)
+            statistics_of(model, path, *limits, progress)
+            for model, path in zip(models, paths, strict=True)
         ]
         return replace(self.scorer, statistics=statistics)
 
@@ -206,7 +201,8 @@ def figures_of_lines(
 
 
 def written_figures(scored: Evaluation, counts: RawCounts) -> dict[str, Any]:
-    """Entries of a result: the figures of :func:`as_written`, and ``raw_counts``."""
+    """Entries of a result about the text as written: ``word_perplexity``, ``bits_per_character`` and
+    ``bits_per_byte``, see :func:`as_written`, and ``raw_counts``."""
     return {**as_written(scored.nll / scored.tokens, counts), "raw_counts": asdict(counts)}
 
 

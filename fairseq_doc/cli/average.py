@@ -60,7 +60,7 @@ def run(settings: Options) -> dict[str, Any]:
             f"expected several checkpoints; got only {paths[0]}: name more, or give --last-epochs N, "
             "--last-updates N or --ema"
         )
-    check_outputs(settings, inputs=paths, alone=paths)
+    check_outputs(settings, inputs=paths)
     state = averaged_checkpoint(paths, settings.ema)
     with whole_file(settings.output, settings.overwrite, binary=True) as file:
         torch.save(state, file)

@@ -50,11 +50,10 @@ def as_text(result: dict[str, Any]) -> str:
     """The counts in one line."""
     every = _shares(result, "", result["outputs"])
     firsts = _shares(result, "first_", result["sentences"])
-    counts = (
+    return (
         f"{result['sentences']:,} sentences, {result['outputs']:,} outputs: {every}; first "
         f"outputs: {firsts}; {result['flat_trees']:,} sentences have only a flat tree"
     )
-    return counts
 
 
 def _shares(result: dict[str, Any], prefix: str, total: int) -> str:

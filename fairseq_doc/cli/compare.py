@@ -66,7 +66,7 @@ def run(settings: Options) -> dict[str, Any]:
     usual = list(filter(None, (settings.systems or "").split(",")))
     systems = chosen_systems(usual, settings.others or (), settings.training or (), say)
     if settings.dir.is_dir():
-        check_outputs(settings, replaced=[table, numbers, picture])
+        check_outputs(settings, table, numbers, picture, replace=True)
     rows = compare(
         systems,
         seeds=settings.seeds,

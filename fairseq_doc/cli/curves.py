@@ -89,7 +89,7 @@ def run(settings: Options) -> dict[str, Any]:
     if not settings.reference:
         check_ending(settings.file, PICTURES)
     files = settings.files()
-    check_outputs(settings, settings.file, inputs=files.values(), alone=files.values())
+    check_outputs(settings, settings.file, inputs=files.values())
     curves: dict[str, list[LearningCurve]] = {}
     for name, path in files.items():
         several = not settings.reference and is_reference(path)

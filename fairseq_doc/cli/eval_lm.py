@@ -5,12 +5,13 @@ import math
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import torch
 
-from fairseq_doc.adaptation.cache import GRIDS, SIMILARITIES
-from fairseq_doc.adaptation.dynamic import USUAL_SEGMENT, grid
+from fairseq_doc.adaptation.cache import GRIDS, SIMILARITIES, CacheSettings
+from fairseq_doc.adaptation.dynamic import USUAL_SEGMENT, DynamicSettings, grid
 from fairseq_doc.cli.arguments import (
     AdaptationOptions,
     SplitOptions,
@@ -29,7 +30,6 @@ from fairseq_doc.preparation import raw_counts
 
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
 SEARCH, SEARCHED = "search", "valid"  # the value of --temperature, and the split
-SHOWN = 5  # number of tried settings that are printed; --json has all
 
 
 def _temperature(text: str) -> float | str:
@@ -77,12 +77,8 @@ class Options(SplitOptions, AdaptationOptions):
     @property
     def searches(self) -> list[str]:
         """Parts of the settings that are searched, at most one."""
-        asked = {
-            "temperature": self.temperature == SEARCH,
-            "cache": self.cache_search,
-            "dynamic": self.dynamic_search,
-        }
-        return [part for part, is_asked in asked.items() if is_asked]
+        is_asked = (self.temperature == SEARCH, self.cache_search, self.dynamic_search)
+        return list(compress(("temperature", "cache", "dynamic"), is_asked))
 
     @property
     def scorer(self) -> ScorerSettings:
@@ -100,15 +96,14 @@ class Options(SplitOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """Result: ``perplexity``; ``nll``, the sum in nats; ``bits``, the mean per token;
-    ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts`` of the text as
-    written, if the data folder has its counts; ``tokens``, the number of scored tokens;
-    ``left_out``, the number of others; ``models``, their number; ``split``; ``columns``;
-    ``temperature``; ``samples``, 0 without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their
-    settings or null; ``searched``, {setting: perplexity on the searched split}; ``given_up``,
-    {setting that fell behind: tokens scored}; ``at_ends``, {part of the best setting: "smallest" or
-    "largest" of those tried}; ``seconds`` without loading; ``seconds_before``, for statistics and
-    searches."""
+    """Result: ``perplexity``; ``nll``, the sum in nats; ``bits``, the mean per token; the entries of
+    :func:`written_figures`, if the data folder has the counts of the text; ``tokens``, the number
+    of scored tokens; ``left_out``, the number of others; ``models``, their number; ``split``;
+    ``columns``; ``temperature``; ``samples``, 0 without Monte-Carlo evaluation; ``cache`` and
+    ``dynamic``, their settings or null; ``searched``, {setting: perplexity on the searched split};
+    ``given_up``, {setting that fell behind: tokens scored}; ``at_ends``, {part of the best setting:
+    "smallest" or "largest" of those tried}; ``seconds`` without loading; ``seconds_before``, for
+    statistics and searches."""
     samples, split, columns = settings.monte_carlo, settings.gen_subset, settings.batch_size
     scale = samples.dropout_scale if samples else 1.0
     ensemble = ensemble_of(settings, settings.eval_window, scale)
@@ -120,11 +115,11 @@ def run(settings: Options) -> dict[str, Any]:
     start = time.perf_counter()
     torch.manual_seed(samples.seed if samples else 1)
     found = _searched(settings, ensemble)
-    evaluated, result = found.settings, found.best
+    scorer, result = found.settings, found.best
     before = time.perf_counter() - start
     if result is None or settings.dynamic_search or split != SEARCHED:
         progress = progress_of(settings)
-        result = perplexity.evaluate(ensemble, split, columns, progress, evaluated)
+        result = perplexity.evaluate(ensemble, split, columns, progress, scorer)
     return {
         "perplexity": result.perplexity,
         "nll": result.nll,
@@ -135,10 +130,10 @@ def run(settings: Options) -> dict[str, Any]:
         "models": len(ensemble.models),
         "split": split,
         "columns": columns,
-        "temperature": evaluated.temperature,
+        "temperature": scorer.temperature,
         "samples": samples.samples if samples else 0,
-        "cache": _cache_as_json(evaluated),
-        "dynamic": _dynamic_as_json(evaluated),
+        "cache": scorer.cache and _cache_as_json(scorer.cache),
+        "dynamic": scorer.dynamic and _dynamic_as_json(scorer.dynamic),
         "searched": {name: one.perplexity for name, one in found.tried.items()},
         "given_up": found.given_up,
         "at_ends": found.at_ends,
@@ -157,36 +152,30 @@ def _searched(settings: Options, ensemble: Ensemble) -> perplexity.Search:
     return perplexity.search(ensemble, SEARCHED, scorer, part, columns, progress, tokens, say)
 
 
-def _cache_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
-    if settings.cache is None:
-        return None
-    window, similarity = settings.cache.window, settings.cache.similarity
-    theta, share = settings.cache.theta, settings.cache.share
-    return {"window": window, "similarity": similarity, "theta": theta, "lambda": share}
+def _cache_as_json(cache: CacheSettings) -> dict[str, Any]:
+    values = {"window": cache.window, "similarity": cache.similarity}
+    return values | {"theta": cache.theta, "lambda": cache.share}
 
 
-def _dynamic_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
-    if settings.dynamic is None:
-        return None
-    values = asdict(settings.dynamic)
+def _dynamic_as_json(dynamic: DynamicSettings) -> dict[str, Any]:
+    values = asdict(dynamic) | {"batches": dynamic.batches or "all"}
     del values["statistics"]
-    return values | {"batches": settings.dynamic.batches or "all"}
+    return values
 
 
 def as_text(result: dict[str, Any]) -> str:
     """A line of results, one for the text as written, and one for each additional setting."""
-    lines = [
+    figures = (
         "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits per token, NLL {nll:.2f} nats over "
-        "{tokens:,} tokens; {left_out:,} left out; models: {models}; {seconds:.1f} s".format(
-            **result
-        )
-    ]
+        "{tokens:,} tokens; {left_out:,} left out; models: {models}; {seconds:.1f} s"
+    )
+    lines = [figures.format(**result)]
     if "raw_counts" in result:
         lines.append(f"as written: {written_text(result)}")
     if result["samples"]:
         lines.append(f"mean of {result['samples']} samples of dropout masks")
     if searched := result["searched"]:
-        best = sorted(searched, key=searched.__getitem__)[:SHOWN]
+        best = sorted(searched, key=searched.__getitem__)[:5]  # --json has all
         tried = "; ".join(f"{name}: {perplexity.perplexity_text(searched[name])}" for name in best)
         number, lost = len(searched) + len(result["given_up"]), len(result["given_up"])
         ending = f" ({lost} fell behind and were given up)" if lost else ""

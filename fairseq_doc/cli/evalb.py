@@ -3,21 +3,13 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairseq_doc.cli.tree_arguments import (
-    TreeOptions,
-    are_tagged,
-    check_counts,
-    report_roots,
-    trees_of,
-    warn,
-)
+from fairseq_doc.cli.tree_arguments import TreeOptions, check_count, trees_of
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing import bracketing
 from fairseq_doc.parsing.bracketing import SentenceResult, compare, f1, summarize
-from fairseq_doc.parsing.nbest import is_nbest, parse_lists, read_lists
+from fairseq_doc.parsing.nbest import is_nbest, read_lists
 
-NAME = "evalb"
 EXAMPLE = "fairseq-doc evalb test.mrg test.best"
 EXCLUDED = {bracketing.ERROR: "their words differ", bracketing.SKIPPED: "their parse is empty"}
 
@@ -41,13 +33,14 @@ def run(settings: Options) -> dict[str, Any]:
     check_input(settings.test, again=True)
     parameters = settings.parameters
     gold, lists = trees_of(settings.gold), read_lists(settings.test)
+    check_count(settings.test, lists, settings.gold, gold)
     sentences = trees_of(settings.sentences) if settings.sentences else None
-    check_counts(settings.gold, gold, {settings.test: lists, settings.sentences: sentences})
-    tagged = are_tagged(settings.test, lists, settings.sentences, NAME)
+    if sentences is not None:
+        check_count(str(settings.sentences), sentences, settings.gold, gold)
     firsts: list[SentenceResult] = []
     best: list[SentenceResult] = []
     roots = {tree.root for tree in gold}
-    parsed = parse_lists(settings.test, lists, sentences, tagged)
+    parsed = settings.parsed(settings.test, lists, sentences)
     for expected, parses in zip(gold, parsed, strict=True):
         results = [compare(expected, tree, parameters) for _, tree in parses]
         firsts.append(results[0])
@@ -55,16 +48,13 @@ def run(settings: Options) -> dict[str, Any]:
         roots.add(parses[0][1].root)
     for status, why in EXCLUDED.items():
         numbers = [n for n, result in enumerate(firsts, start=1) if result.status == status]
-        warn(NAME, numbers, len(firsts), f"are excluded from the totals, since {why}")
-    report_roots(roots, parameters.delete_label, NAME)
+        settings.warn(numbers, len(firsts), f"are excluded from the totals, since {why}")
+    settings.report_roots(roots)
     whole = summarize(firsts)
     result: dict[str, Any] = {
-        "f1": whole["f1"],
-        "precision": whole["precision"],
-        "recall": whole["recall"],
+        **{name: whole[name] for name in ("f1", "precision", "recall")},
         "oracle_f1": summarize(best)["f1"] if is_nbest(settings.test) else None,
-        "sentences": whole["sentences"],
-        "errors": whole["errors"],
+        **{name: whole[name] for name in ("sentences", "errors")},
         "cutoff_len": parameters.cutoff_len,
         "all": whole,
         "short": summarize([r for r in firsts if r.length <= parameters.cutoff_len]),

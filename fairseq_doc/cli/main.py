@@ -43,10 +43,10 @@ def _found() -> dict[str, dict[str, str]]:
 COMMANDS = _found()
 SUBCOMMANDS = {name: text for commands in COMMANDS.values() for name, text in commands.items()}
 # fairseq's own commands, listed to complete the workflow.
-TRAINING = (
-    ("fairseq-train", "train: fairseq-train DATA --user-dir fairseq_doc ..."),
-    ("fairseq-hydra-train", "the same with its options in a YAML file"),
-)
+TRAINING = {
+    "fairseq-train": "train: fairseq-train DATA --user-dir fairseq_doc ...",
+    "fairseq-hydra-train": "the same with its options in a YAML file",
+}
 OF_FAIRSEQ = ("train", "preprocess", "interactive", "validate")  # fairseq-train and so on
 TRACEBACK = "FAIRSEQ_DOC_TRACEBACK"  # environment variable: 1 shows the traceback of other errors
 
@@ -55,11 +55,8 @@ def overview() -> str:
     """The list of commands by group."""
     lines = ["commands in the order of a workflow; fairseq-doc COMMAND --help describes one:"]
     for group, commands in COMMANDS.items():
-        rows = list(commands.items())
-        if group == "train":
-            rows = [*TRAINING, *rows]
-        lines += ["", f"{group}:"]
-        lines += [f"  {name:<20} {summary}" for name, summary in rows]
+        rows = (TRAINING if group == "train" else {}) | commands
+        lines += ["", f"{group}:", *(f"  {name:<20} {text}" for name, text in rows.items())]
     return "\n".join(lines)
 
 
@@ -106,7 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. The exit status is 0; 1 for an error that the user can correct; 2 for one of
     fairseq's commands, or for arguments that argparse refuses; 70 for any other error, which is
     raised instead if the environment variable ``TRACEBACK`` is 1; 130 after an interruption."""
-    set_up_output()  # first, since --help may print characters that the locale lacks
+    _set_up_logging()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # any locale; names of files stay unchanged
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     interruptions.apply()
     words = sys.argv[1:] if arguments is None else arguments
     called = next((word for word in words if not word.startswith("-")), "")
@@ -125,16 +124,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(called: str, words: Sequence[str]) -> int:
     try:
-        parser = _parser_of(called)
-        set_up_logging()  # again, since some imported packages set up their own logging
-        args = parser.parse_args(words)
+        args = _parser_of(called).parse_args(words)
         if "fairseq" in sys.modules:  # the command's file imports it
             fairseq_doc.register()
         result, text = outcome(args.command, settings_of(args))
         printed = as_json(result) if args.json else text
         print(escaped(printed, LONE + CONTROL * sys.stdout.isatty()), flush=True)
     except BrokenPipeError:  # the reader closed the pipe
-        drop_output()
+        pass
     except Exception as error:
         if interrupted := interruption(error):
             raise interrupted from None
@@ -146,8 +143,9 @@ def _run(called: str, words: Sequence[str]) -> int:
         message = with_flags(usage_error) if usage_error else message
         line = escaped(message, CONTROL + "\n")
         print(f"fairseq-doc {called}: error: {line}", file=sys.stderr)
-        drop_output()
         return 1 if corrigible else os.EX_SOFTWARE
+    finally:
+        _drop_output()
     return 0
 
 
@@ -175,6 +173,8 @@ def _parser_of(called: str) -> argparse.ArgumentParser:
         if isinstance(error, OSError):  # not the command's fault: a missing library of torch, say
             raise ImportError(str(error)) from error
         raise
+    finally:
+        _set_up_logging()  # again, since some imported packages set up their own logging
 
 
 def settings_of(args: argparse.Namespace) -> Any:
@@ -182,14 +182,7 @@ def settings_of(args: argparse.Namespace) -> Any:
     return read_options(args.command.Options, vars(args))
 
 
-def set_up_output() -> None:
-    """Set standard output to UTF-8 in every locale; file names that are not UTF-8 stay unchanged."""
-    set_up_logging()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
-
-
-def drop_output() -> None:
+def _drop_output() -> None:
     """Discard unwritten standard output, which Python would otherwise try to write again at exit."""
     try:
         sys.stdout.flush()
@@ -197,7 +190,7 @@ def drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def set_up_logging() -> None:
+def _set_up_logging() -> None:
     """Print warnings on standard error, without those that are irrelevant to users."""
     logging.basicConfig(
         format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",

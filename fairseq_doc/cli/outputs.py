@@ -32,33 +32,27 @@ def first_ten(names: Iterable[Any]) -> str:
 
 
 def check_outputs(
-    settings: Any,
-    *paths: Any,
-    inputs: Iterable[Any] = (),
-    replaced: Iterable[Any] = (),
-    alone: Iterable[Any] = (),
+    settings: Any, *paths: Any, inputs: Iterable[Any] = (), replace: bool = False
 ) -> None:
     """Check, before any work, that a command can write its output files, that they are distinct, and
     that no option reads them. These are the options declared with ``writes``, and ``paths``.
 
     Args:
-        settings: settings of the command; unless they have ``overwrite``, no output may exist.
-        inputs: further files that are read.
-        replaced: further outputs, which are always replaced.
-        alone: inputs that no other option may read, besides those declared with ``reads="once"``.
+        settings: settings of the command.
+        inputs: files that are read and that no other option may read, besides those declared with
+            ``reads="once"``.
+        replace: existing outputs are replaced, as with the option ``overwrite``.
     """
-    kept = list(replaced)
-    outputs = [*files_written(settings).values(), *paths, *kept]
+    outputs = [*files_written(settings).values(), *paths]
+    alone = [*inputs, *files_read(settings, once=True)]
     read = [path for path in (*files_read(settings), *inputs) if path and path != "-"]
-    writes = Counter(map(os.path.realpath, outputs))
-    reads = Counter(os.path.realpath(path) for one in read for path in _files_of(one))
-    twice = [path for path in outputs if (writes + reads)[os.path.realpath(path)] > 1]
-    alone = [*alone, *files_read(settings, once=True)]
-    twice += [path for path in alone if reads[os.path.realpath(path)] > 1]
-    if twice:
-        raise FairseqDocError(f"each input and output needs its own file; {twice[0]} is used twice")
+    uses = Counter(os.path.realpath(path) for one in read for path in _files_of(one))
+    uses.update(map(os.path.realpath, outputs))
+    for path in (*outputs, *alone):
+        if uses[os.path.realpath(path)] > 1:
+            raise FairseqDocError(f"each input and output needs its own file; {path} is used twice")
     for path in outputs:
-        check_output(path, getattr(settings, "overwrite", False) or path in kept)
+        check_output(path, replace or getattr(settings, "overwrite", False))
 
 
 def _files_of(path: Any) -> Iterable[Any]:

@@ -3,15 +3,13 @@
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.files import text_lines
 from fairseq_doc.options import option
 from fairseq_doc.preparation.data_folder import Say
-
-DATA_BIN = Path("data-bin")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,28 +32,26 @@ class WorkerOptions(PreparationOptions):
     workers: int = option("number of processes for binarisation", 1, least=1, metavar="N")
 
 
-def named_after(folder: Path, suffix: str = "") -> Path:
-    """data-bin/NAME, where NAME is the last part of the folder's path."""
-    return DATA_BIN / f"{folder.resolve().name}{suffix}"
-
-
-def printing(name: str, as_json: bool) -> Say:
-    """A function that prints a line of the report, on standard error if the result is JSON."""
+def report(
+    settings: PreparationOptions, name: str, prepare: Callable[[Path, Say], dict[str, Any]]
+) -> dict[str, Any]:
+    """Prepare a folder, data-bin/NAME unless another one is given, and print what is reported, on
+    standard error if the result is JSON. The result is ``destination``, what ``prepare`` gives, and
+    ``report``, the printed lines."""
+    destination = settings.destination or Path("data-bin") / name
+    command = type(settings).__module__.rpartition(".")[2]
+    lines: list[str] = []
 
     def say(line: str) -> None:
+        lines.append(line)
         with contextlib.suppress(BrokenPipeError):  # the reader is gone; the work continues
-            out = sys.stderr if as_json else sys.stdout
-            print(f"{name.replace('-', '_')}: {line}", file=out, flush=True)
+            out = sys.stderr if settings.json else sys.stdout
+            print(f"{command}: {line}", file=out, flush=True)
 
-    return say
-
-
-def result_of(destination: Path, counts: dict[str, Any]) -> dict[str, Any]:
-    """``destination``, ``counts`` and ``report``, the printed lines."""
-    report = list(text_lines(destination / "prepare.log"))
-    return {"destination": os.fspath(destination), **counts, "report": report}
+    counts = prepare(destination, say)
+    return {"destination": os.fspath(destination), **counts, "report": lines}
 
 
-def closing_line(name: str, result: dict[str, Any]) -> str:
+def closing_line(command: str, result: dict[str, Any]) -> str:
     """The last line that a command prints."""
-    return f"{name.replace('-', '_')}: wrote {result['destination']}"
+    return f"{command}: wrote {result['destination']}"

@@ -9,7 +9,6 @@ from fairseq_doc.cli import prepare_mt
 from fairseq_doc.cli.preparation_arguments import closing_line
 from fairseq_doc.options import REQUIRED, option
 
-NAME = "prepare-headline"
 EXAMPLE = "fairseq-doc prepare-headline gigaword/ data-bin/gigaword"
 
 
@@ -31,10 +30,10 @@ class Options(prepare_mt.Options):
     joint: bool = _with_default("joint", True)
     tokenizer: str = _with_default("tokenizer", "none")  # these corpora are tokenised already
 
+    @property
+    def suffix(self) -> str:
+        return ""
 
-def run(settings: Options) -> dict[str, Any]:
-    """As ``prepare-mt``; by default into data-bin/FOLDER."""
-    return prepare_mt.run(settings, NAME, suffix="")
 
-
-as_text = partial(closing_line, NAME)
+run = prepare_mt.run
+as_text = partial(closing_line, "prepare_headline")

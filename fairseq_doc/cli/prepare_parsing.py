@@ -5,16 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fairseq_doc.cli.preparation_arguments import (
-    PreparationOptions,
-    closing_line,
-    named_after,
-    printing,
-    result_of,
-)
+from fairseq_doc.cli.preparation_arguments import PreparationOptions, closing_line, report
 from fairseq_doc.preparation.treebank import Treebank, prepare
 
-NAME = "prepare-parsing"
 EXAMPLE = "fairseq-doc prepare-parsing wsj/ data-bin/wsj --pairs"
 
 
@@ -26,9 +19,8 @@ class Options(PreparationOptions, Treebank):
 def run(settings: Options) -> dict[str, Any]:
     """``destination``; ``types`` in fairseq's dictionary of symbols; ``splits``, each with its
     ``sentences`` and ``tokens``; ``report``, the lines that were printed."""
-    destination = settings.destination or named_after(settings.folder)
-    counts = prepare(settings, destination, printing(NAME, settings.json))
-    return result_of(destination, counts.result())
+    name = settings.folder.resolve().name
+    return report(settings, name, lambda place, say: prepare(settings, place, say).result())
 
 
-as_text = partial(closing_line, NAME)
+as_text = partial(closing_line, "prepare_parsing")

@@ -10,26 +10,18 @@ from typing import Any
 import numpy as np
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
-from fairseq_doc.cli.tree_arguments import (
-    TreeOptions,
-    are_tagged,
-    check_counts,
-    report_roots,
-    trees_of,
-    warn,
-)
+from fairseq_doc.cli.tree_arguments import TreeOptions, check_count, trees_of
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
 from fairseq_doc.files import write_files
 from fairseq_doc.options import REQUIRED, option, parse_grid
 from fairseq_doc.parsing.bracketing import EXCLUDED, bracketing_f1
-from fairseq_doc.parsing.nbest import nbest_lines, parse_lists, read_nbest
+from fairseq_doc.parsing.nbest import nbest_lines, read_nbest
 from fairseq_doc.parsing.reranking import TreeLists, read_tree_lists, scored_lists
 from fairseq_doc.preparation.trees import Tree, without_traces
-from fairseq_doc.scoring.nbest_lists import NBestList, best_lines
-from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, search, totals
+from fairseq_doc.scoring.nbest_lists import best_lines
+from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
-NAME = "rerank"
 EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg"
 BASES = {"e": math.e, "2": 2, "10": 10}
 GRID = "0:5:0.05"
@@ -90,37 +82,38 @@ def run(settings: Options) -> dict[str, Any]:
         for path in (settings.tune, settings.sentences)
     )
     if gold is not None:
-        check_counts(str(settings.tune), gold, {settings.nbest: lists})
-    tagged = are_tagged(settings.nbest, lists, settings.sentences, NAME)
-    parsed = parse_lists(settings.nbest, lists, sentences, tagged)
+        check_count(settings.nbest, lists, str(settings.tune), gold)
+    parsed = settings.parsed(settings.nbest, lists, sentences)
     ensemble, base = ensemble_of(settings), BASES[settings.score_base]
     read = read_tree_lists(settings.nbest, parsed, ensemble.dictionary, base, metric, gold)
     failed = [n for n, own in enumerate(read.encoded, start=1) if not any(own)]
-    warn(NAME, failed, len(lists), "keep their failed parse, (())")
+    settings.warn(failed, len(lists), "keep their failed parse, (())")
     if gold is not None:
         _check_gold(settings, read, gold)
     start, progress = time.perf_counter(), progress_of(settings)
     rescorer = Rescorer(
         ensemble, read.lists, read.encoded, progress=progress, at_once=settings.max_candidates
     )
-    log_probs = list(map(totals, rescorer.score()))
+    weights, tuned = Weights(settings.weight, 1.0), dict[str, Any]()
+    if gold is None:
+        log_probs = list(map(totals, rescorer.score()))
+    else:
+        weights, log_probs, tuned = _tune(settings, Judge(metric, read.statistics), rescorer)
     result: dict[str, Any] = {
         "sentences": len(lists),
         "candidates": read.candidates,
         "distinct": sum(map(len, read.encoded)),
         "unknown": read.unknown,
-        "weight": settings.weight,
+        "weight": weights.first_pass,
         "seconds": time.perf_counter() - start,
         "scored": sum(map(bool, chain(*read.encoded))),
+        **tuned,
     }
-    if gold is not None:
-        result |= _tune(settings, Judge(metric, read.statistics), read.lists, log_probs)
     written: dict[str, Iterable[str]] = {}
     if settings.output:
-        chosen = choose(read.lists, log_probs, Weights(result["weight"], 1.0))
-        written[settings.output] = best_lines(read.lists, chosen)
+        written[settings.output] = best_lines(read.lists, choose(read.lists, log_probs, weights))
     if settings.output_nbest:
-        scored = scored_lists(read.lists, log_probs, result["weight"])
+        scored = scored_lists(read.lists, log_probs, weights.first_pass)
         written[settings.output_nbest] = nbest_lines(scored)
     write_files(written, settings.overwrite)
     return result
@@ -134,22 +127,20 @@ def _check_gold(settings: Options, read: TreeLists, gold: Sequence[Tree]) -> Non
             "differ from those of the gold trees; if the tags of the lists do not mark punctuation, "
             "give --sentences TREES to use the tags of other trees"
         )
-    roots = {tree.root for tree in gold} | read.roots
-    report_roots(roots, settings.parameters.delete_label, NAME)
+    settings.report_roots({tree.root for tree in gold} | read.roots)
 
 
 def _tune(
-    settings: Options, judge: Judge, lists: Sequence[NBestList], log_probs: Sequence[np.ndarray]
-) -> dict[str, Any]:
-    """The part of the result that ``--tune`` adds."""
-    tried = search(judge, lists, log_probs, settings.grid)
-    best = judge.metric.best(tried)
+    settings: Options, judge: Judge, rescorer: Rescorer
+) -> tuple[Weights, list[np.ndarray], dict[str, Any]]:
+    """The best weights, ln P of each candidate, and the part of the result that ``--tune`` adds."""
+    best, tried, scored = rescorer.tune(judge, settings.grid)
+    lists, log_probs = rescorer.lists, list(map(totals, scored))
     excluded = judge.chosen(choose(lists, log_probs, best))[:, EXCLUDED]
     numbers = (np.flatnonzero(excluded) + 1).tolist()
     why = "the words that EVALB scores differ from those of the gold tree, or none are left"
-    warn(NAME, numbers, len(lists), f"are excluded from the totals, since {why}")
-    return {
-        "weight": best.first_pass,
+    settings.warn(numbers, len(lists), f"are excluded from the totals, since {why}")
+    tuned = {
         "f1": tried[best],
         "parser_f1": judge.first,
         "lm_f1": judge(choose(lists, log_probs, Weights(0.0, 1.0))),
@@ -157,6 +148,7 @@ def _tune(
         "tuning": {str(weights.first_pass): value for weights, value in tried.items()},
         "errors": len(numbers),
     }
+    return best, log_probs, tuned
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -47,10 +47,9 @@ class Options(TextOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """Result: ``log_prob``, natural logarithm, and ``tokens`` over all lines; ``word_perplexity``,
-    ``bits_per_character``, ``bits_per_byte`` and ``raw_counts`` of the text as written;
-    ``unknown``, counts of words outside the dictionary; ``seconds`` without loading;
-    ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
+    """Result: ``log_prob``, natural logarithm, and ``tokens`` over all lines; the entries of
+    :func:`written_figures`; ``unknown``, counts of words outside the dictionary; ``seconds`` without
+    loading; ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
     --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for a first word
     that is not scored); with --tsv also ``rows``, each a ``SpanScore``."""
     lines, form = settings.read(settings.data)

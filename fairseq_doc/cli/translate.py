@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, progress_of, unknown_words
-from fairseq_doc.cli.outputs import check_outputs, first_ten, remark
+from fairseq_doc.cli.outputs import first_ten, remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
 from fairseq_doc.evaluation.translation import (
@@ -16,7 +16,7 @@ from fairseq_doc.evaluation.translation import (
     Translator,
     load_translator,
 )
-from fairseq_doc.files import check_input, text_lines
+from fairseq_doc.files import text_lines
 from fairseq_doc.options import group, option
 from fairseq_doc.scoring.decoding import DecodingOptions, tune_decoding
 
@@ -25,7 +25,7 @@ EXAMPLE = 'echo "Two men sit." | fairseq-doc translate data-bin/en-de --path a.p
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SearchOptions, ProgressOptions, ModelOptions):
-    input: str = option("file to read (default: standard input)", "-", reads=True)
+    input: str = option("file to read (default: standard input)", "-", reads="once")
     truncate_source: bool = option(
         "translate only the first units of a line that is too long for the models (default: an "
         "error)",
@@ -38,15 +38,6 @@ class Options(SearchOptions, ProgressOptions, ModelOptions):
     )
     tune: DecodingOptions | None = group("tune", switch="input")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        files = [self.input]
-        if self.tune is not None:
-            files += [str(self.tune.input), str(self.tune.reference)]
-            check_outputs(self, inputs=files[1:], alone=files)
-        for path in files:
-            check_input(path)
-
 
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``lines``, each with ``source`` and ``hypotheses``, which have ``text``, ``tokens``
@@ -57,15 +48,14 @@ def run(settings: Options) -> dict[str, Any]:
     lines, tuning = list(text_lines(settings.input)), settings.tune
     if not lines:
         raise FairseqDocError("expected at least one line in the input; got none")
-    if tuning is not None:
-        tuning_lines, references = tuning.read()
+    tuning_lines, references = tuning.read() if tuning else ([], [])
     translator = load_translator(
         settings.path, settings.data, settings.device, settings.matmul_precision
     )
     sources = _sources(translator, lines, settings, settings.input)
     search, limits = settings.search, (settings.max_tokens, progress_of(settings))
     start, tuned = time.perf_counter(), {}
-    if tuning is not None:
+    if tuning:
         tuning_sources = _sources(translator, tuning_lines, settings, str(tuning.input))
         best = tune_decoding(translator, tuning_sources, references, tuning, search, *limits)
         search = replace(search, beam=best.beam, lenpen=best.lenpen)
@@ -78,11 +68,10 @@ def run(settings: Options) -> dict[str, Any]:
         f"{len(hypotheses):,} lines, beam {search.beam}, length penalty {search.lenpen:g}; "
         f"{seconds:.1f} s",
     )
-    cut_off = [n for n, (best, *_) in enumerate(hypotheses, 1) if best.tokens > search.max_len_b]
-    if cut_off:
+    longest = search.max_len_b
+    if cut := [n for n, (best, *_) in enumerate(hypotheses, 1) if best.tokens > longest]:
         remark(
-            "translate",
-            f"cut off by --max-len-b {search.max_len_b}: translation of line {first_ten(cut_off)}",
+            "translate", f"cut off by --max-len-b {longest}: translation of line {first_ten(cut)}"
         )
     unknown = Counter(unit for source in sources for unit in source.unknown)
     if unknown:
@@ -105,8 +94,7 @@ def _sources(
     translator: Translator, lines: Sequence[str], settings: Options, path: str
 ) -> list[Source]:
     sources = translator.sources(lines, settings.truncate_source, "" if path == "-" else path)
-    cut = [number for number, source in enumerate(sources, start=1) if source.dropped]
-    if cut:
+    if cut := [number for number, source in enumerate(sources, start=1) if source.dropped]:
         most = translator.longest_source - 1
         remark("translate", f"{path}: cut after {most:,} units: line {first_ten(cut)}")
     return sources

@@ -26,16 +26,12 @@ def run(settings: Options) -> dict[str, Any]:
 
     silence()
     if settings.report is not None:
-        from fairseq_doc.tuning.report import report
-
-        return report(settings)
-    if settings.rerun is not None:
-        from fairseq_doc.tuning.rerun import rerun
-
-        return rerun(settings)
-    from fairseq_doc.tuning.tuner import tune
-
-    return tune(settings)
+        from fairseq_doc.tuning.report import report as work
+    elif settings.rerun is not None:
+        from fairseq_doc.tuning.rerun import rerun as work
+    else:
+        from fairseq_doc.tuning.tuner import tune as work
+    return work(settings)
 
 
 def as_text(result: dict[str, Any]) -> str:

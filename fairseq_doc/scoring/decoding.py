@@ -28,8 +28,9 @@ class DecodingOptions:
         "find the best beam and length penalty on these lines, such as the raw source of the "
         "validation data, and use them for the input",
         metavar="FILE",
+        reads="once",
     )
-    reference: str | None = option("raw references of these lines", metavar="FILE")
+    reference: str | None = option("raw references of these lines", metavar="FILE", reads="once")
     metric: str = option("metric to optimise", "bleu", choices=METRICS)
     beams: str = option("beams to try", BEAMS, metavar="N,N,...")
     lenpens: str = option("length penalties to try with each beam", LENPENS, metavar="FROM:TO:STEP")

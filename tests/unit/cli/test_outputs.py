@@ -7,6 +7,7 @@ from conftest import refusal
 
 from fairseq_doc.cli.main import SUBCOMMANDS, module_of, outcome
 from fairseq_doc.cli.outputs import check_outputs
+from fairseq_doc.scoring.decoding import DecodingOptions
 
 MODEL = {"data": "data", "path": "a.pt:b.pt"}
 
@@ -60,13 +61,13 @@ def test_outputs_that_cannot_be_written():
         (["data/dict.txt"], {}),
         (["new", "./new"], {}),
         (["new"], {"inputs": ["new"]}),
-        (["new"], {"alone": ["a.pt"], "inputs": ["a.pt"]}),
+        (["new"], {"inputs": ["a.pt"]}),
     ):
         assert "is used twice" in refusal(check_outputs, settings, *paths, **more)
     for name in ("none/a.png", "precious.png/a.png", "data"):
         assert f"{name}: expected a file " in refusal(check_outputs, weights(overwrite=True), name)
     assert "precious.png exists" in refusal(check_outputs, weights(picture="precious.png"))
-    check_outputs(weights(), replaced=["precious.png"])
+    check_outputs(weights(), "precious.png", replace=True)
 
 
 @pytest.mark.parametrize("name", ["curves", "a.pgf", "a.png.log"])
@@ -74,6 +75,17 @@ def test_a_picture_of_another_format_is_refused(name):
     assert "expected a name ending in .png or" in refusal(check_outputs, weights(picture=name))
 
 
-def test_an_input_that_is_to_be_read_once():
-    settings = module_of("pairs").Options(**MODEL, files=["data/notes", "./data/notes"])
-    assert "is used twice" in refusal(check_outputs, settings)
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("pairs", {"files": ["data/notes", "./data/notes"]}),
+        ("translate", {"input": "data/notes", "tune": {"input": "data/notes", "reference": "b"}}),
+        ("translate", {"tune": {"input": "data/notes", "reference": "./data/notes"}}),
+    ],
+)
+def test_an_input_that_is_to_be_read_once(name, options):
+    """Also one that belongs to a group of options."""
+    if "tune" in options:
+        options = options | {"tune": DecodingOptions(**options["tune"])}
+    settings = module_of(name).Options(**MODEL, **options)
+    assert "data/notes is used twice" in refusal(check_outputs, settings)
