@@ -199,6 +199,15 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
         """The backbone's."""
         self.model.set_input_embeddings(value)
 
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As transformers', which would leave a W of its own as it is; that is refused."""
+        if not self.config.tie_word_embeddings:
+            raise FairseqDocError(
+                "expected a model whose W is its embedding, tie_word_embeddings=True; got one with "
+                "a W of its own, for which new words are not implemented"
+            )
+        return super().resize_token_embeddings(*args, **kwargs)
+
     @can_return_tuple
     def forward(
         self,

@@ -1,6 +1,7 @@
 """Options of ``tune``, and settings as a command line. Imports neither Optuna nor fairseq."""
 
 import math
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -140,7 +141,7 @@ def grouped(words: Sequence[str]) -> list[list[str]]:
     """Each option with its values; first the words before all options."""
     options: list[list[str]] = [[]]
     for word in words:
-        if word.startswith("--"):
+        if re.match("--?[A-Za-z]", word):  # not a negative number
             options.append([])
         options[-1].append(word)
     return options

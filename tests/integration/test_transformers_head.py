@@ -184,6 +184,8 @@ def test_a_new_embedding_is_a_new_output_matrix(head, configs):
     model.resize_token_embeddings(V + 4, mean_resizing=False)
     assert model(some_words()).logits.size(-1) == V + 4
     assert model.output.weight is model.get_input_embeddings().weight
+    untied = make_model(head, configs["llama"])
+    assert "tie_word_embeddings" in refusal(untied.resize_token_embeddings, V + 4)
 
 
 @both

@@ -19,6 +19,8 @@ from fairseq_doc.tuning.limits import why_not_longer
         ("", "--max-epoch 9", "lowered"),
         ("--max-epoch 2", "--max-update 900", "lowered"),
         ("--max-epoch 2 --lr 1", "--max-epoch 3 --lr 2", ""),
+        ("--lr 1 -s de --max-epoch 2", "-s de --lr 1 --max-epoch 3", None),
+        ("--l2 -1 --lr 1", "--l2 -2 --lr 1", ""),
     ],
 )
 def test_larger_limits_alone_may_differ(theirs, ours, reason):
