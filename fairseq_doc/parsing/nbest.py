@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.errors import FairseqDocError, check_count, shown
 from fairseq_doc.files import text_lines
 from fairseq_doc.preparation.trees import Tree, bracketed, parse_tree, tree_texts
 
@@ -133,10 +133,8 @@ def parse_lists(
     """Yield the lists of a file with the tree of each candidate, ``EMPTY`` if the parser failed.
     ``sentences``: one tree per list, whose words and tags are used, in the candidates' texts too;
     ``tagged``: see :func:`fairseq_doc.preparation.trees.parse_tree`."""
-    if sentences is not None and len(sentences) < len(lists):
-        raise FairseqDocError(
-            f"{path}: expected lists for {len(sentences):,} sentences; got {len(lists):,}"
-        )
+    if sentences is not None:
+        check_count(path, lists, "the trees with their words", sentences)
     for candidates, sentence in zip(lists, sentences or repeat(None), strict=False):
         parses = []
         for one in candidates:

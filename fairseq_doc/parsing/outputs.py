@@ -9,31 +9,24 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.preparation.symbols import tree_of
 from fairseq_doc.preparation.trees import Tree, bracketed
-from fairseq_doc.scoring.generated import GeneratedSentence, Hypothesis
+from fairseq_doc.scoring.generated import GeneratedSentence
 
 KINDS = WELL_FORMED, REPAIRED, DROPPED = "well_formed", "repaired", "dropped"
 FLAT = "flat_trees"  # sentences without a tree of their own
+COUNTS = (FLAT, *(prefix + kind for kind in KINDS for prefix in ("", "first_")))
 
 
 def candidate_lists(
     outputs: Sequence[GeneratedSentence], sentences: Sequence[Tree], where: str
 ) -> tuple[list[list[tuple[float, str]]], Counter[str]]:
-    """The candidates (ln P, tree as text) of each sentence, from generated ``outputs``; and the numbers of
-    outputs of each of ``KINDS``, of ``FLAT`` trees, and as ``first_...`` of each kind among the
-    first outputs of the sentences.
-
-    Args:
-        sentences: trees with the words and tags to use.
-        where: the file of the outputs, for errors.
-    """
-    if len(outputs) != len(sentences):
-        raise FairseqDocError(
-            f"{where}: expected outputs for {len(sentences):,} sentences; got {len(outputs):,}"
-        )
-    lists, counts = [], Counter[str]()
+    """The candidates (ln P, tree as text) of each sentence, whose tree has the words and tags to use;
+    and ``COUNTS``: flat trees, outputs of each kind, and first outputs of each kind. ``where``: the
+    outputs' file, for errors."""
+    check_count(where, outputs, "its trees", sentences)
+    lists, counts = [], Counter(dict.fromkeys(COUNTS, 0))
     for number, (output, sentence) in enumerate(zip(outputs, sentences, strict=True)):
         source = (output.source or "").split()
         if len(source) != len(sentence.words):
@@ -42,28 +35,25 @@ def candidate_lists(
                 f"in its tree; got {len(source)}"
             )
         candidates = []
-        for place, hypothesis in enumerate(output.hypotheses):
-            tree, kind = tree_of_output(hypothesis.words.split(), source, sentence)
+        rows = zip(output.words, output.log2_probs, output.log_probs, strict=True)
+        for place, (words, log2_probs, log_prob) in enumerate(rows):
+            symbols = words.split()
+            if len(log2_probs) != len(symbols) + 1 or log_prob == -math.inf:
+                raise FairseqDocError(
+                    f"{where}: sentence {number}: expected P- lines with a finite number for each "
+                    "symbol and the end of sentence; generate again"
+                )
+            tree, kind = tree_of_output(symbols, source, sentence)
             counts[kind] += 1
             counts[f"first_{kind}"] += place == 0
             if tree is not None:
-                candidates.append((_log_prob(hypothesis, where), bracketed(tree)))
+                candidates.append((log_prob, bracketed(tree)))
         if not candidates:
             counts[FLAT] += 1
             flat = tree_of(["(S", *sentence.words, ")S"], sentence.words, sentence.tags)
             candidates.append((0.0, bracketed(flat)))
         lists.append(candidates)
     return lists, counts
-
-
-def _log_prob(hypothesis: Hypothesis, where: str) -> float:
-    total, expected = sum(hypothesis.log2_probs or ()), len(hypothesis.words.split()) + 1
-    if len(hypothesis.log2_probs or ()) != expected or not math.isfinite(total):
-        raise FairseqDocError(
-            f"{where}: line {hypothesis.line}: expected a P- line with {expected} finite numbers, "
-            "of the symbols and the end of sentence; generate again"
-        )
-    return math.log(2) * total
 
 
 def tree_of_output(

@@ -3,7 +3,7 @@ of a language model, and their comparison with gold trees."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 import numpy as np
@@ -22,12 +22,13 @@ from fairseq_doc.scoring.rescoring import encode
 class TreeLists:
     """U lists of distinct candidates, which do not differ only in tags."""
 
-    lists: list[NBestList]  # trees as text, with the parser's scores
-    encoded: list[list[list[int]]]  # each candidate's symbols and end mark; empty for a failure
-    unknown: int  # number of symbols outside the dictionary
-    statistics: list[np.ndarray]  # (n, S) for each list; empty without gold trees
-    candidates: int  # number of candidates before merging
-    roots: set[str | None]  # labels of the first candidates' roots
+    lists: list[NBestList] = field(default_factory=list)  # trees as text, with the parser's scores
+    # Each candidate's symbols and end mark; empty for a failure
+    encoded: list[list[list[int]]] = field(default_factory=list)
+    unknown: int = 0  # number of symbols outside the dictionary
+    # (n, S) for each list; empty without gold trees
+    statistics: list[np.ndarray] = field(default_factory=list)
+    roots: set[str | None] = field(default_factory=set)  # labels of the first candidates' roots
 
 
 def read_tree_lists(
@@ -47,7 +48,7 @@ def read_tree_lists(
             "prepare-parsing; got a dictionary without opening brackets"
         )
     word_symbol = WordSymbols.of_dictionary(dictionary)
-    found = TreeLists([], [], 0, [], 0, set())
+    found = TreeLists()
     for number, parses in enumerate(lists):
         expected = None if gold is None else gold[number]
         _check_words(path, number, parses, expected)
@@ -60,7 +61,6 @@ def read_tree_lists(
         encoded, unknown = encode(dictionary, [[symbols or None for symbols in distinct]])
         found.encoded += encoded
         found.unknown += unknown.total()
-        found.candidates += len(parses)
         found.roots.add(parses[0][1].root)
         if metric is not None and expected is not None:
             found.statistics.append(np.array([metric.statistics(x, expected) for x in trees]))

@@ -104,16 +104,6 @@ class Judge:
         return self(list(map(self.metric.best, values)))
 
 
-def search(
-    judge: Judge,
-    lists: Sequence[NBestList],
-    log_probs: Sequence[np.ndarray],
-    grid: Iterable[Weights],
-) -> dict[Weights, float]:
-    """The metric in percent with each of the weights."""
-    return {weights: judge(choose(lists, log_probs, weights)) for weights in grid}
-
-
 @dataclass(frozen=True)
 class Rescorer:
     """Scores U lists by language models.
@@ -165,15 +155,14 @@ class Rescorer:
         """
         weights = Weights()
         rounds: dict[Weights, tuple[dict[Weights, float], list[Rows]]] = {}
-        while True:
+        while weights not in rounds and len(rounds) < MAX_ROUNDS:
             scored = list(self.score(weights))
-            tried = search(judge, self.lists, list(map(totals, scored)), grid)
-            best = judge.metric.best(tried)
-            if not self.carry:
-                return best, tried, scored
+            log_probs = list(map(totals, scored))
+            tried = {one: judge(choose(self.lists, log_probs, one)) for one in grid}
             if weights in tried:  # perhaps not the first ones
                 rounds[weights] = tried, scored
-            weights = best
-            if weights in rounds or len(rounds) == MAX_ROUNDS:
-                best = judge.metric.best({one: rounds[one][0][one] for one in rounds})
-                return best, *rounds[best]
+            weights = judge.metric.best(tried)
+            if not self.carry:
+                return weights, tried, scored
+        best = judge.metric.best({one: rounds[one][0][one] for one in rounds})
+        return best, *rounds[best]
