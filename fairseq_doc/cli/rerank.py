@@ -98,7 +98,12 @@ def run(settings: Options) -> dict[str, Any]:
         log_probs = list(map(totals, rescorer.score()))
     else:
         judge = Judge(metric, read.statistics)
-        _check_gold(settings, judge)
+        if all(rows[:, EXCLUDED].all() for rows in judge.statistics):
+            raise FairseqDocError(
+                f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
+                "differ from those of the gold trees; if the tags of the lists do not mark "
+                "punctuation, give --sentences TREES to use the tags of other trees"
+            )
         settings.report_roots({tree.root for tree in gold} | read.roots)
         weights, log_probs, tuned = _tune(settings, judge, rescorer)
     result: dict[str, Any] = {
@@ -119,16 +124,6 @@ def run(settings: Options) -> dict[str, Any]:
         written[settings.output_nbest] = nbest_lines(scored)
     write_files(written, settings.overwrite)
     return result
-
-
-def _check_gold(settings: Options, judge: Judge) -> None:
-    """Refuse gold trees for which EVALB excludes every candidate."""
-    if all(rows[:, EXCLUDED].all() for rows in judge.statistics):
-        raise FairseqDocError(
-            f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
-            "differ from those of the gold trees; if the tags of the lists do not mark punctuation, "
-            "give --sentences TREES to use the tags of other trees"
-        )
 
 
 def _tune(

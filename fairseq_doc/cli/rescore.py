@@ -28,12 +28,12 @@ from fairseq_doc.scoring.nbest_lists import (
     GENERATED,
     KALDI,
     best_lines,
+    encode,
     read_kaldi,
     read_translations,
     score_lines,
-    tokenize,
 )
-from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, encode, totals
+from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
 EXAMPLE = "fairseq-doc rescore data-bin/mine words_text --path a.pt --scores lmwt.nn"
 WEIGHTS, BONUSES = "0:1:0.05", "-2:4:0.25"  # tried by default
@@ -143,13 +143,12 @@ def run(settings: Options) -> dict[str, Any]:
     else:
         translations = settings.nbest_data, settings.reference, form != WORDS
         lists, references = read_translations(settings.nbest, *translations)
-    tokenized = tokenize(lists, form, settings.max_words)
     judge = None
     if references is not None:
         metric = metric_of(str(settings.metric), settings.lang or "en")
         judge = Judge.of(metric, [one.texts for one in lists], references)
     ensemble = ensemble_of(settings)
-    encoded, unknown = encode(ensemble.dictionary, tokenized)
+    encoded, unknown = encode(lists, form, ensemble.dictionary, settings.max_words)
     rescorer = Rescorer(ensemble, lists, encoded, settings.carry, progress_of(settings))
     start, weights = time.perf_counter(), None
     if settings.weight is not None and settings.bonus is not None:

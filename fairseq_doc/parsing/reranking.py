@@ -15,7 +15,6 @@ from fairseq_doc.preparation.symbols import WordSymbols, symbols_of
 from fairseq_doc.preparation.trees import Tree
 from fairseq_doc.scoring.metrics import Metric
 from fairseq_doc.scoring.nbest_lists import NBestList
-from fairseq_doc.scoring.rescoring import encode
 
 
 @dataclass
@@ -58,9 +57,9 @@ def read_tree_lists(
         kept, trees = zip(*distinct.values(), strict=True)
         scores = np.array([one.score for one in kept]) * math.log(base)
         found.lists.append(NBestList(str(number), [one.text for one in kept], scores))
-        encoded, unknown = encode(dictionary, [[symbols or None for symbols in distinct]])
-        found.encoded += encoded
-        found.unknown += unknown.total()
+        end = [dictionary.eos()]
+        found.encoded.append([[*map(dictionary.index, x), *end] if x else [] for x in distinct])
+        found.unknown += sum(one not in dictionary for symbols in distinct for one in symbols)
         found.roots.add(parses[0][1].root)
         if metric is not None and expected is not None:
             found.statistics.append(np.array([metric.statistics(x, expected) for x in trees]))

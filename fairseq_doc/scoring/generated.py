@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import table_lines
 
-LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)  # lines that are read
+LINE = re.compile(r"([STHDP])-(\d+)\t(.*)")  # lines that are read
 _REPEATED = "HDP"  # kinds of lines that --nbest repeats
 _Lines = dict[str, list[str]]  # {kind: texts}
 

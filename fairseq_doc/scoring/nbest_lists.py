@@ -12,6 +12,7 @@ The other format is the output of fairseq-generate, in which candidate K of sent
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError, check_count, shown
 from fairseq_doc.files import text_lines
@@ -156,10 +158,13 @@ def read_translations(
     return lists, references
 
 
-def tokenize(lists: Iterable[NBestList], form: TextForm, max_words: int) -> list[list[list[str]]]:
-    """The words or bytes of each candidate. Raises ``FairseqDocError`` for one with more than
-    ``max_words``, and for one with fairseq's own symbols."""
-    tokenized = []
+def encode(
+    lists: Iterable[NBestList], form: TextForm, dictionary: Dictionary, max_words: int
+) -> tuple[list[list[list[int]]], Counter[str]]:
+    """The indices of each candidate's words or bytes and end mark, and the words outside the
+    dictionary. Raises ``FairseqDocError`` for a candidate with more than ``max_words``, and for one
+    with fairseq's own symbols."""
+    encoded, unknown = [], Counter[str]()
     for one in lists:
         at = f"a candidate of {shown(one.name)}: "
         candidates = [form.sentence(text, at) for text in one.texts]
@@ -169,8 +174,9 @@ def tokenize(lists: Iterable[NBestList], form: TextForm, max_words: int) -> list
                 f"{at}{count:,} {form.unit}s; expected a sentence of at most {max_words:,}; give "
                 "--max-words if it is a sentence"
             )
-        tokenized.append(candidates)
-    return tokenized
+        encoded.append([[*map(dictionary.index, x), dictionary.eos()] for x in candidates])
+        unknown.update(word for words in candidates for word in words if word not in dictionary)
+    return encoded, unknown
 
 
 def best_lines(

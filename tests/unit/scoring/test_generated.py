@@ -3,8 +3,6 @@ import math
 import pytest
 from conftest import refusal
 from generated_text import block, write
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fairseq_doc.scoring.generated import GeneratedSentence, read_generated
 
@@ -37,19 +35,6 @@ def test_kinds_of_lines_that_the_whole_file_lacks(tmp_path, kinds, expected):
     lines = [line for line in block(0, "a@@ b", text="ab") if line[0] in kinds]
     for own in (lines, sorted(lines), [f"{line}\r" for line in lines]):
         assert read_generated(write(tmp_path / "o", own)) == [expected]
-
-
-@given(
-    st.lists(st.text(st.characters(exclude_characters="\n\r\t", codec="utf-8")), min_size=1),
-    st.randoms(),
-)
-def test_every_text_comes_back(tmp_path_factory, texts, random):
-    sentences = [block(n, text, source=text, target=text) for n, text in enumerate(texts)]
-    random.shuffle(sentences)
-    path = write(tmp_path_factory.mktemp("o") / "o", [line for rows in sentences for line in rows])
-    found = read_generated(path)
-    assert [s.source for s in found] == [s.target for s in found] == texts
-    assert [s.texts for s in found] == [s.words for s in found] == [[text] for text in texts]
 
 
 ONE, TWO = block(0, "a", target="A"), block(1, "b", "c", target="B")

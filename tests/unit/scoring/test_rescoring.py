@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.preparation.text_form import WORDS
 from fairseq_doc.scoring.metrics import Metric, metric_of
-from fairseq_doc.scoring.nbest_lists import NBestList, tokenize
-from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, encode, totals
+from fairseq_doc.scoring.nbest_lists import NBestList, encode
+from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
 from ..evaluation.conftest import EOS, ProgressSpy, ensemble, log_probs_by_hand, peaked_model
 
@@ -31,7 +31,7 @@ def problems(draw):
 
 
 def rescorer(lists, **more):
-    return Rescorer(IT, lists, encode(IT.dictionary, tokenize(lists, WORDS, 9))[0], **more)
+    return Rescorer(IT, lists, encode(lists, WORDS, IT.dictionary, 9)[0], **more)
 
 
 def log_probs_of(lists):
@@ -62,11 +62,6 @@ def test_candidates_have_the_scores_of_their_sentences(problem, at_once):
     longest = [max(map(len, sequences)) for sequences in own.encoded]
     if at_once != 3:
         assert progress.seen == [("score", sum(longest) if at_once == 1 else max(longest))]
-
-
-def test_tokens_outside_the_dictionary_are_counted():
-    encoded, unknown = encode(IT.dictionary, [[["w0", "odd"], None], [["odd", "other"]]])
-    assert encoded == [[[4, 3, EOS], []], [[3, 3, EOS]]] and unknown == {"odd": 2, "other": 1}
 
 
 @settings(max_examples=20)
@@ -175,6 +170,5 @@ def test_a_candidate_without_tokens_is_the_last_choice(weights):
         NBestList("u", ["(())", "w0"], np.array([9.0, -9.0])),
         NBestList("v", ["(())"], np.zeros(1)),
     ]
-    encoded, _ = encode(IT.dictionary, [[None, ["w0"]], [None]])
-    log_probs = list(map(totals, Rescorer(IT, lists, encoded).score()))
+    log_probs = list(map(totals, Rescorer(IT, lists, [[[], [4, EOS]], [[]]]).score()))
     assert choose(lists, log_probs, weights) == [1, 0]
