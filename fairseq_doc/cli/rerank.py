@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -116,13 +115,12 @@ def run(settings: Options) -> dict[str, Any]:
         "scored": sum(map(bool, chain(*read.encoded))),
         **tuned,
     }
-    written: dict[str, Iterable[str]] = {}
-    if settings.output:
-        written[settings.output] = best_lines(read.lists, choose(read.lists, log_probs, weights))
-    if settings.output_nbest:
-        scored = scored_lists(read.lists, log_probs, weights.first_pass)
-        written[settings.output_nbest] = nbest_lines(scored)
-    write_files(written, settings.overwrite)
+    scored = scored_lists(read.lists, log_probs, weights.first_pass)
+    outputs = {
+        settings.output: best_lines(read.lists, choose(read.lists, log_probs, weights)),
+        settings.output_nbest: nbest_lines(scored),
+    }
+    write_files({path: lines for path, lines in outputs.items() if path}, settings.overwrite)
     return result
 
 

@@ -8,10 +8,10 @@ tree gets a flat one.
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fairseq_doc.errors import FairseqDocError, check_count
-from fairseq_doc.preparation.symbols import tree_of
-from fairseq_doc.preparation.trees import Tree, bracketed
+from fairseq_doc.preparation.trees import Bracket, Tree, TreeBuilder, bracketed
 from fairseq_doc.scoring.generated import GeneratedSentence
 
 KINDS = WELL_FORMED, REPAIRED, DROPPED = "well_formed", "repaired", "dropped"
@@ -50,7 +50,7 @@ def candidate_lists(
                 candidates.append((log_prob, bracketed(tree)))
         if not candidates:
             counts[FLAT] += 1
-            flat = tree_of(["(S", *sentence.words, ")S"], sentence.words, sentence.tags)
+            flat = _rooted(sentence, ("S", 0, len(sentence.words)))
             candidates.append((0.0, bracketed(flat)))
         lists.append(candidates)
     return lists, counts
@@ -59,35 +59,33 @@ def candidate_lists(
 def tree_of_output(
     symbols: list[str], source: list[str], sentence: Tree
 ) -> tuple[Tree | None, str]:
-    """The tree of an output for a sentence with the symbols ``source``, and its kind: ``REPAIRED``
-    if its brackets did not match (see :func:`repaired`) or its words differed and were replaced by
-    those of the sentence; ``DROPPED`` if it has more or fewer words."""
-    own = [symbol for symbol in symbols if symbol[0] not in "()"]
-    if len(own) != len(source):
-        return None, DROPPED
-    matching = repaired(symbols)
-    tree = tree_of(matching, sentence.words, sentence.tags)
-    return tree, WELL_FORMED if (matching, own) == (symbols, source) else REPAIRED
-
-
-def repaired(symbols: Sequence[str]) -> list[str]:
-    """The symbols with matching brackets.
+    """The tree of an output under a root TOP, for a sentence with the symbols ``source``, and its
+    kind: ``DROPPED`` if it has more or fewer words; ``REPAIRED`` if its words differed and were
+    replaced by those of the sentence, or if its brackets did not match.
 
     A closing bracket closes the innermost open bracket, regardless of its label, and is removed if
     no bracket is open. Brackets still open at the end are closed. Brackets without words are
     removed.
     """
-    kept: list[str] = []
-    opened: list[int] = []  # positions of open brackets in kept
-    for symbol in [*symbols, *[")"] * len(symbols)]:  # enough to close all open ones
+    tree, matching = TreeBuilder(), True
+    for symbol in symbols:
         if symbol[0] == "(":
-            opened.append(len(kept))
-        if symbol[0] != ")":
-            kept.append(symbol)
-        elif opened:
-            place = opened.pop()
-            if place == len(kept) - 1:
-                kept.pop()
-            else:
-                kept.append(f"){kept[place][1:]}")
-    return kept
+            tree.open(symbol[1:])
+        elif symbol[0] != ")":
+            tree.words.append(symbol)
+        elif tree.unclosed:
+            label, start, end = tree.close()
+            matching = matching and label == symbol[1:] and start < end
+        else:
+            matching = False
+    if len(tree.words) != len(source):
+        return None, DROPPED
+    well_formed = matching and not tree.unclosed and tree.words == source
+    while tree.unclosed:
+        tree.close()
+    brackets = (bracket for bracket in tree.brackets if bracket[1] < bracket[2])
+    return _rooted(sentence, *brackets), WELL_FORMED if well_formed else REPAIRED
+
+
+def _rooted(sentence: Tree, *brackets: Bracket) -> Tree:
+    return replace(sentence, brackets=(("TOP", 0, len(sentence.words)), *brackets))

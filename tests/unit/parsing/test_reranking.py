@@ -111,11 +111,9 @@ GOLD = [parse_tree(tree(), ""), parse_tree(OTHER, "")]
     [
         ([[tree(), tree(words="the dog saw the dog")]], None, 3, "list 1 from word 5 on"),
         ([[tree()], [tree(), OTHER]], None, 5, "list 2 from word 2 on"),
-        ([[tree(), SHORT]], None, 3, "from word 3 on"),
         ([[SHORT, tree()]], None, 3, "from word 3 on"),
         ([["(())", tree(), OTHER]], None, 4, "list 1 from word 2 on"),
         ([[tree()], [tree()]], GOLD, 4, "gold tree 2 from word 2 on"),
-        ([[tree(), "(S (DT the)"]], None, 3, "the tree is not closed"),
     ],
 )
 def test_an_unusable_candidate_is_named_by_file_and_line(tmp_path, lists, gold, line, problem):
