@@ -7,17 +7,12 @@ from fairseq_doc.cli.tree_arguments import TreeOptions, trees_of
 from fairseq_doc.errors import check_count
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option
-from fairseq_doc.parsing.bracketing import (
-    ERROR,
-    SKIPPED,
-    SentenceResult,
-    compare,
-    f1,
-    summarize,
-)
+from fairseq_doc.parsing import bracketing
+from fairseq_doc.parsing.bracketing import SentenceResult, compare, f1, percent, summarize
 from fairseq_doc.parsing.nbest import is_nbest, read_lists
 
 EXAMPLE = "fairseq-doc evalb test.mrg test.best"
+EXCLUDED = {bracketing.ERROR: "their words differ", bracketing.SKIPPED: "their parse is empty"}
 ROW = (
     "{:8} {length:6} {status:>7} {recall:6.2f} {precision:6.2f} {matched:5} {gold:5} {test:5} "
     "{crossing:5} {words:5} {correct_tags:5}"
@@ -52,7 +47,7 @@ def run(settings: Options) -> dict[str, Any]:
         firsts.append(results[0])
         best.append(max(results, key=lambda r: f1(r.matched, r.gold, r.test)))
         roots.add(parses[0][1].root)
-    for status, why in ((ERROR, "their words differ"), (SKIPPED, "their parse is empty")):
+    for status, why in EXCLUDED.items():
         numbers = [n for n, result in enumerate(firsts, start=1) if result.status == status]
         settings.warn(numbers, len(firsts), f"are excluded from the totals, since {why}")
     settings.report_roots(roots)
@@ -66,8 +61,11 @@ def run(settings: Options) -> dict[str, Any]:
         "short": summarize([r for r in firsts if r.length <= parameters.cutoff_len]),
     }
     if settings.per_sentence:
-        rows = [asdict(r) | {"recall": r.recall, "precision": r.precision} for r in firsts]
-        result["per_sentence"] = rows
+        result["per_sentence"] = [
+            asdict(r)
+            | {"recall": percent(r.matched, r.gold), "precision": percent(r.matched, r.test)}
+            for r in firsts
+        ]
     return result
 
 

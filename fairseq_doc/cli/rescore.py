@@ -36,7 +36,6 @@ from fairseq_doc.scoring.nbest_lists import (
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
 EXAMPLE = "fairseq-doc rescore data-bin/mine words_text --path a.pt --scores lmwt.nn"
-WEIGHTS, BONUSES = "0:1:0.05", "-2:4:0.25"  # tried by default
 MAX_PAIRS = 1_000_000  # maximal number of pairs of a weight and a bonus
 
 
@@ -74,15 +73,15 @@ class Options(ProgressOptions, ModelOptions):
     metric: str | None = option(
         "metric by which to score the best candidates", choices=METRICS, needs="reference"
     )
-    lang: str | None = option(
-        "language of the references, for sacrebleu's tokenizer (default: en)", needs="metric"
+    lang: str = option(
+        "language of the references, for sacrebleu's tokenizer", "en", needs="metric"
     )
     tune: bool = option("find the best weight and bonus by the metric", False, needs="metric")
-    weights: str | None = option(
-        f"weights to try with --tune (default: {WEIGHTS})", needs="tune", metavar="FROM:TO:STEP"
+    weights: str = option(
+        "weights to try with --tune", "0:1:0.05", needs="tune", metavar="FROM:TO:STEP"
     )
-    bonuses: str | None = option(
-        f"bonuses to try with --tune (default: {BONUSES})", needs="tune", metavar="FROM:TO:STEP"
+    bonuses: str = option(
+        "bonuses to try with --tune", "-2:4:0.25", needs="tune", metavar="FROM:TO:STEP"
     )
     carry: bool = option(
         "start each utterance from the state after the best candidate of the previous one, or after "
@@ -119,8 +118,8 @@ class Options(ProgressOptions, ModelOptions):
     @property
     def grid(self) -> list[Weights]:
         """The weights to try, the smallest first."""
-        bonuses = sorted(parse_grid("--bonuses", self.bonuses or BONUSES), key=abs)
-        weights = parse_grid("--weights", self.weights or WEIGHTS, least=0)
+        bonuses = sorted(parse_grid("--bonuses", self.bonuses), key=abs)
+        weights = parse_grid("--weights", self.weights, least=0)
         if len(weights) * len(bonuses) > MAX_PAIRS:
             raise FairseqDocError(
                 f"--weights and --bonuses: expected at most {MAX_PAIRS:,} pairs; got "
@@ -145,7 +144,7 @@ def run(settings: Options) -> dict[str, Any]:
         lists, references = read_translations(settings.nbest, *translations)
     judge = None
     if references is not None:
-        metric = metric_of(str(settings.metric), settings.lang or "en")
+        metric = metric_of(str(settings.metric), settings.lang)
         judge = Judge.of(metric, [one.texts for one in lists], references)
     ensemble = ensemble_of(settings)
     encoded, unknown = encode(lists, form, ensemble.dictionary, settings.max_words)

@@ -79,14 +79,6 @@ class SentenceResult:
     words: int = 0  # number of scored words
     correct_tags: int = 0  # number of scored words with equal tags
 
-    @property
-    def recall(self) -> float:
-        return _percent(self.matched, self.gold)
-
-    @property
-    def precision(self) -> float:
-        return _percent(self.matched, self.test)
-
 
 def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
     """Score the candidate ``test`` against the tree ``gold``."""
@@ -171,13 +163,14 @@ def _crossing(gold: Iterable[Bracket], test: Iterable[Bracket]) -> int:
     )
 
 
-def _percent(part: int, whole: int) -> float:
+def percent(part: int, whole: int) -> float:
+    """100 part / whole; 0 of nothing."""
     return 100 * part / whole if whole else 0.0
 
 
 def f1(matched: int, gold: int, test: int) -> float:
     """F1 in percent, from numbers of brackets."""
-    return _percent(2 * matched, gold + test)
+    return percent(2 * matched, gold + test)
 
 
 def bracketing_f1(parameters: Parameters) -> Metric:
@@ -196,26 +189,24 @@ def summarize(results: Sequence[SentenceResult]) -> dict[str, Any]:
     """Totals over all sentences and their brackets; shares are in percent. Erroneous and skipped
     sentences are only counted."""
     valid = [result for result in results if result.status == VALID]
-
-    def total(name: str) -> int:
-        return sum(getattr(result, name) for result in valid)
-
-    def share(holds: Callable[[SentenceResult], bool]) -> float:
-        return _percent(sum(map(holds, valid)), len(valid))
-
-    matched, gold, test = total("matched"), total("gold"), total("test")
+    count = len(valid)
+    matched = sum(x.matched for x in valid)
+    gold, test = sum(x.gold for x in valid), sum(x.test for x in valid)
+    complete = sum(result.matched == result.gold == result.test for result in valid)
+    crossing = [result.crossing for result in valid]
+    correct_tags, words = sum(x.correct_tags for x in valid), sum(x.words for x in valid)
     return {
         "sentences": len(results),
         "errors": sum(result.status == ERROR for result in results),
         "skipped": sum(result.status == SKIPPED for result in results),
-        "recall": _percent(matched, gold),
-        "precision": _percent(matched, test),
+        "recall": percent(matched, gold),
+        "precision": percent(matched, test),
         "f1": f1(matched, gold, test),
         # Sentences in which all brackets are correct
-        "complete_match": share(lambda result: result.matched == result.gold == result.test),
+        "complete_match": percent(complete, count),
         # Crossing brackets per sentence; sentences without any, and with at most two
-        "average_crossing": total("crossing") / len(valid) if valid else 0.0,
-        "no_crossing": share(lambda result: result.crossing == 0),
-        "two_or_less_crossing": share(lambda result: result.crossing <= 2),
-        "tagging_accuracy": _percent(total("correct_tags"), total("words")),
+        "average_crossing": sum(crossing) / count if valid else 0.0,
+        "no_crossing": percent(crossing.count(0), count),
+        "two_or_less_crossing": percent(sum(number <= 2 for number in crossing), count),
+        "tagging_accuracy": percent(correct_tags, words),
     }

@@ -17,8 +17,6 @@ from fairseq_doc.options import option, parse_grid
 from fairseq_doc.scoring.metrics import METRICS, metric_of
 from fairseq_doc.scoring.rescoring import Judge
 
-BEAMS, LENPENS = "1,2,5,10", "0:2:0.1"  # tried by default
-
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingOptions:
@@ -32,8 +30,10 @@ class DecodingOptions:
     )
     reference: str | None = option("raw references of these lines", metavar="FILE", reads="once")
     metric: str = option("metric to optimise", "bleu", choices=METRICS)
-    beams: str = option("beams to try", BEAMS, metavar="N,N,...")
-    lenpens: str = option("length penalties to try with each beam", LENPENS, metavar="FROM:TO:STEP")
+    beams: str = option("beams to try", "1,2,5,10", metavar="N,N,...")
+    lenpens: str = option(
+        "length penalties to try with each beam", "0:2:0.1", metavar="FROM:TO:STEP"
+    )
 
     def __post_init__(self) -> None:
         if self.reference is None:
@@ -46,7 +46,7 @@ class DecodingOptions:
         beams = self.beams.split(",")
         if not all(beam.strip().isdecimal() and int(beam) > 0 for beam in beams):
             raise FairseqDocError(
-                f"--tune-beams: expected numbers of at least 1, such as {BEAMS}; got {self.beams!r}"
+                f"--tune-beams: expected numbers of at least 1, such as 1,2,5,10; got {self.beams!r}"
             )
         lenpens = parse_grid("--tune-lenpens", self.lenpens)
         for lenpen in (lenpens[0], lenpens[-1]):

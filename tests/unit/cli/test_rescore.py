@@ -40,7 +40,7 @@ def test_the_grid_begins_with_the_smallest():
     assert options.grid == [*itertools.product([1], [0, 0.5, 1], [0, -1, 1])]
 
 
-@pytest.mark.parametrize("lang, scores", [("zh", True), (None, False)])
+@pytest.mark.parametrize("lang, scores", [("zh", True), ("en", False)])
 def test_the_language_chooses_the_tokenizer_of_bleu(tmp_path, monkeypatch, lang, scores):
     """Chinese characters, or one word."""
     monkeypatch.setattr(rescore, "ensemble_of", lambda _: ensemble(peaked_model(1)))
