@@ -104,10 +104,7 @@ def _below_header(
 
 def _candidate(path: str, line: int, score: str, text: str) -> Candidate:
     """A candidate; a failed parse may have any score."""
-    try:
-        number = float(score)
-    except ValueError:
-        number = math.nan
+    number = float(score)
     if not math.isfinite(number):
         if not _WITHOUT_WORDS.fullmatch(text):
             raise FairseqDocError(

@@ -3,7 +3,7 @@ of a language model, and their comparison with gold trees."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
@@ -21,13 +21,11 @@ from fairseq_doc.scoring.nbest_lists import NBestList
 class TreeLists:
     """U lists of distinct candidates, which do not differ only in tags."""
 
-    lists: list[NBestList] = field(default_factory=list)  # trees as text, with the parser's scores
-    # Each candidate's symbols and end mark; empty for a failure
-    encoded: list[list[list[int]]] = field(default_factory=list)
-    unknown: int = 0  # number of symbols outside the dictionary
-    # (n, S) for each list; empty without gold trees
-    statistics: list[np.ndarray] = field(default_factory=list)
-    roots: set[str | None] = field(default_factory=set)  # labels of the first candidates' roots
+    lists: list[NBestList]  # trees as text, with the parser's scores
+    encoded: list[list[list[int]]]  # each candidate's symbols and end mark; empty for a failure
+    unknown: int  # number of symbols outside the dictionary
+    statistics: list[np.ndarray]  # (n, S) for each list; empty without gold trees
+    roots: set[str | None]  # labels of the first candidates' roots
 
 
 def read_tree_lists(
@@ -47,7 +45,7 @@ def read_tree_lists(
             "prepare-parsing; got a dictionary without opening brackets"
         )
     word_symbol = WordSymbols.of_dictionary(dictionary)
-    found = TreeLists()
+    found = TreeLists([], [], 0, [], set())
     for number, parses in enumerate(lists):
         expected = None if gold is None else gold[number]
         _check_words(path, number, parses, expected)

@@ -43,13 +43,15 @@ def metric_of(name: str, language: str = "") -> Metric:
         return rouge_of(name)
     from sacrebleu.metrics import BLEU, CHRF
 
-    return metric_by(BLEU(trg_lang=language)) if name == "bleu" else metric_by(CHRF())
+    if name == "bleu":
+        return sacrebleu_metric("BLEU", BLEU(trg_lang=language))
+    return sacrebleu_metric("chrF", CHRF())
 
 
-def metric_by(scorer: Any) -> Metric:
+def sacrebleu_metric(name: str, scorer: Any) -> Metric:
     """The metric of a scorer of sacrebleu, by the two methods with which it scores resamples."""
     return Metric(
-        {"BLEU": "BLEU", "CHRF": "chrF"}[type(scorer).__name__],
+        name,
         1,
         lambda text, reference: scorer._extract_corpus_statistics([text], [[reference]])[0],
         lambda sums: scorer._aggregate_and_compute([sums.tolist()]).score,

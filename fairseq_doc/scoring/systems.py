@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_doc.scoring.hypotheses import System
-from fairseq_doc.scoring.metrics import ROUGES, Metric, metric_by, rouge_of
+from fairseq_doc.scoring.metrics import ROUGES, Metric, rouge_of, sacrebleu_metric
 
 # rouge-score keeps only a-z and 0-9: it drops other letters, and # in place of a digit.
 LOST = re.compile(r"[^\W_a-z0-9]|#")
@@ -42,7 +42,7 @@ def score_bleu(
     signatures, results = test()
     scores = {}
     for (name, signature), scorer in zip(signatures.items(), metrics.values(), strict=True):
-        metric, rows = metric_by(scorer), list[dict[str, Any]]()
+        metric, rows = sacrebleu_metric(name, scorer), list[dict[str, Any]]()
         for result, system in zip(results[name], systems, strict=True):
             row = {"score": result.score, "mean": float(result.mean), "interval": float(result.ci)}
             row["p"] = result.p_value
