@@ -24,7 +24,7 @@ The data goes through the files in this order, and each imports only from what l
         corpora.py                   which text, prepared how; published counts
         language_model.py            text -> one stream of words or bytes
         trees.py                     trees in brackets
-        symbols.py                   trees <-> symbols of a language model or a parser
+        symbols.py                   trees -> symbols of a language model or a parser
         treebank.py                  trees -> streams and pairs of symbols
     data/bptt_stream.py              stream -> columns -> (source, target) windows
     ops/processor.py                 what the processor has for matrix products

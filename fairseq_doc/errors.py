@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from importlib.metadata import PackageNotFoundError, requires
 
 
@@ -20,6 +20,14 @@ def require(is_so: bool, name: str, expected: str, value: object) -> None:
     """Raise ``FairseqDocError`` for the value of the parameter ``name`` unless it is as expected."""
     if not is_so:
         raise FairseqDocError(f"{name} must be {expected}; got {value}", name)
+
+
+def check_count(path: str, found: Sized, other: str, expected: Sized) -> None:
+    """Raise ``FairseqDocError`` for a file with another number of sentences than another one."""
+    if len(found) != len(expected):
+        raise FairseqDocError(
+            f"{path}: expected {len(expected):,} sentences, as in {other}; got {len(found):,}"
+        )
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

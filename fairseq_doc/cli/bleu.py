@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.scoring_arguments import ScoringOptions, ceiling_lines, p_text, read_texts
+from fairseq_doc.cli.scoring_arguments import ScoringOptions, read_texts, report
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.scoring.systems import score_bleu
 
@@ -29,15 +29,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """Lines on what was read, a line of scores for each output, then the signatures."""
-    ceilings = {name: scores["systems"] for name, scores in result["scores"].items()}
-    lines = [*result["read"], *ceiling_lines(result["outputs"], ceilings)]
-    width = max(map(len, result["outputs"]))
-    for number, name in enumerate(result["outputs"]):
-        line = f"{name:{width}}"
-        for metric, scores in result["scores"].items():
-            own = scores["systems"][number]
-            score = "{score:.2f} ({mean:.2f} \u00b1 {interval:.2f})".format(**own)
-            line += f"  {metric} {score}{p_text(own['p'])}"
-        lines.append(line)
-    lines += [f"{metric}|{scores['signature']}" for metric, scores in result["scores"].items()]
-    return "\n".join(lines)
+    rows = {metric: scores["systems"] for metric, scores in result["scores"].items()}
+    signatures = [f"{metric}|{of['signature']}" for metric, of in result["scores"].items()]
+    form = "{score:.2f} ({mean:.2f} \u00b1 {interval:.2f})"
+    return "\n".join([*report(result, {"": rows}, form), *signatures])

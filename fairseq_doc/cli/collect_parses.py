@@ -7,7 +7,7 @@ from fairseq_doc.cli.tree_arguments import trees_of
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing.nbest import nbest_lines
-from fairseq_doc.parsing.outputs import FLAT, KINDS, candidate_lists
+from fairseq_doc.parsing.outputs import KINDS, candidate_lists
 from fairseq_doc.scoring.generated import read_generated
 
 EXAMPLE = "fairseq-doc collect-parses test.out --sentences trees/test.mrg --output test.nbest"
@@ -40,10 +40,7 @@ def run(settings: Options) -> dict[str, Any]:
     sentences, outputs = trees_of(settings.sentences), read_generated(settings.generated)
     lists, counts = candidate_lists(outputs, sentences, settings.generated)
     write_lines(settings.output, nbest_lines(lists), settings.overwrite)
-    result: dict[str, Any] = {"sentences": len(lists), "outputs": sum(counts[k] for k in KINDS)}
-    names = [prefix + kind for kind in KINDS for prefix in ("", "first_")]
-    result |= {name: counts[name] for name in (FLAT, *names)}
-    return result
+    return {"sentences": len(lists), "outputs": sum(counts[k] for k in KINDS), **counts}
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -3,15 +3,20 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairseq_doc.cli.tree_arguments import TreeOptions, check_count, trees_of
+from fairseq_doc.cli.tree_arguments import TreeOptions, trees_of
+from fairseq_doc.errors import check_count
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing import bracketing
-from fairseq_doc.parsing.bracketing import SentenceResult, compare, f1, summarize
+from fairseq_doc.parsing.bracketing import SentenceResult, compare, f1, percent, summarize
 from fairseq_doc.parsing.nbest import is_nbest, read_lists
 
 EXAMPLE = "fairseq-doc evalb test.mrg test.best"
 EXCLUDED = {bracketing.ERROR: "their words differ", bracketing.SKIPPED: "their parse is empty"}
+ROW = (
+    "{:8} {length:6} {status:>7} {recall:6.2f} {precision:6.2f} {matched:5} {gold:5} {test:5} "
+    "{crossing:5} {words:5} {correct_tags:5}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +39,10 @@ def run(settings: Options) -> dict[str, Any]:
     parameters = settings.parameters
     gold, lists = trees_of(settings.gold), read_lists(settings.test)
     check_count(settings.test, lists, settings.gold, gold)
-    sentences = trees_of(settings.sentences) if settings.sentences else None
-    if sentences is not None:
-        check_count(str(settings.sentences), sentences, settings.gold, gold)
     firsts: list[SentenceResult] = []
     best: list[SentenceResult] = []
     roots = {tree.root for tree in gold}
-    parsed = settings.parsed(settings.test, lists, sentences)
-    for expected, parses in zip(gold, parsed, strict=True):
+    for expected, parses in zip(gold, settings.parsed(settings.test, lists), strict=True):
         results = [compare(expected, tree, parameters) for _, tree in parses]
         firsts.append(results[0])
         best.append(max(results, key=lambda r: f1(r.matched, r.gold, r.test)))
@@ -60,8 +61,11 @@ def run(settings: Options) -> dict[str, Any]:
         "short": summarize([r for r in firsts if r.length <= parameters.cutoff_len]),
     }
     if settings.per_sentence:
-        rows = [asdict(r) | {"recall": r.recall, "precision": r.precision} for r in firsts]
-        result["per_sentence"] = rows
+        result["per_sentence"] = [
+            asdict(r)
+            | {"recall": percent(r.matched, r.gold), "precision": percent(r.matched, r.test)}
+            for r in firsts
+        ]
     return result
 
 
@@ -69,13 +73,9 @@ def as_text(result: dict[str, Any]) -> str:
     """EVALB's summaries, with ``--per-sentence`` after its table."""
     lines = []
     if "per_sentence" in result:
-        head = "sentence length status recall precision matched gold test crossing words tags"
-        row = (
-            "{:8} {length:6} {status:>7} {recall:6.2f} {precision:6.2f} {matched:5} {gold:5} "
-            "{test:5} {crossing:5} {words:5} {correct_tags:5}"
-        )
+        lines = ["sentence length status recall precision matched gold test crossing words tags"]
         rows = enumerate(result["per_sentence"], start=1)
-        lines += [head, *(row.format(number, **of) for number, of in rows)]
+        lines += [ROW.format(number, **of) for number, of in rows]
     for key, title in (("all", "all"), ("short", f"at most {result['cutoff_len']} words")):
         lines.append(f"-- {title}")
         for name, value in result[key].items():

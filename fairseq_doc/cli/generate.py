@@ -5,7 +5,6 @@ from typing import Any
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
 from fairseq_doc.cli.outputs import remark
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.options import option
 
@@ -28,15 +27,6 @@ class Options(ProgressOptions, ModelOptions):
     )
     allow_unknown: bool = option("also draw <unk> (default: never)", False)
     seed: int = option("random seed; the same seed gives the same texts", 1)
-
-    def __post_init__(self) -> None:
-        try:
-            self.prompt.encode("utf-8")
-        except UnicodeEncodeError as error:  # Python represents other bytes as lone surrogates
-            raise FairseqDocError(
-                f"--prompt is not UTF-8: expected text, got {ascii(self.prompt[error.start])} at "
-                f"{error.start + 1}"
-            ) from None
 
 
 def run(settings: Options) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -10,21 +9,20 @@ from typing import Any
 import numpy as np
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
-from fairseq_doc.cli.tree_arguments import TreeOptions, check_count, trees_of
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.cli.tree_arguments import TreeOptions, trees_of
+from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
 from fairseq_doc.files import write_files
 from fairseq_doc.options import REQUIRED, option, parse_grid
 from fairseq_doc.parsing.bracketing import EXCLUDED, bracketing_f1
 from fairseq_doc.parsing.nbest import nbest_lines, read_nbest
-from fairseq_doc.parsing.reranking import TreeLists, read_tree_lists, scored_lists
-from fairseq_doc.preparation.trees import Tree, without_traces
+from fairseq_doc.parsing.reranking import read_tree_lists, scored_lists
+from fairseq_doc.preparation.trees import without_traces
 from fairseq_doc.scoring.nbest_lists import best_lines
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
 EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg"
 BASES = {"e": math.e, "2": 2, "10": 10}
-GRID = "0:5:0.05"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +40,9 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
         "find the weight with the best F1 against these trees", metavar="GOLD", reads=True
     )
     weights: str = option(
-        "weights to try with --tune; the smallest of the best wins", GRID, metavar="FROM:TO:STEP"
+        "weights to try with --tune; the smallest of the best wins",
+        "0:5:0.05",
+        metavar="FROM:TO:STEP",
     )
     output: str | None = option("file for the best tree of each sentence", writes=True)
     output_nbest: str | None = option(
@@ -77,31 +77,37 @@ def run(settings: Options) -> dict[str, Any]:
     ``--tune`` also ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first
     candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
     lists, metric = read_nbest(settings.nbest), bracketing_f1(settings.parameters)
-    gold, sentences = (
-        list(map(without_traces, trees_of(path))) if path else None
-        for path in (settings.tune, settings.sentences)
-    )
+    gold = list(map(without_traces, trees_of(settings.tune))) if settings.tune else None
     if gold is not None:
         check_count(settings.nbest, lists, str(settings.tune), gold)
-    parsed = settings.parsed(settings.nbest, lists, sentences)
+    parsed = settings.parsed(settings.nbest, lists)
     ensemble, base = ensemble_of(settings), BASES[settings.score_base]
     read = read_tree_lists(settings.nbest, parsed, ensemble.dictionary, base, metric, gold)
     failed = [n for n, own in enumerate(read.encoded, start=1) if not any(own)]
     settings.warn(failed, len(lists), "keep their failed parse, (())")
-    if gold is not None:
-        _check_gold(settings, read, gold)
-    start, progress = time.perf_counter(), progress_of(settings)
     rescorer = Rescorer(
-        ensemble, read.lists, read.encoded, progress=progress, at_once=settings.max_candidates
+        ensemble,
+        read.lists,
+        read.encoded,
+        progress=progress_of(settings),
+        at_once=settings.max_candidates,
     )
-    weights, tuned = Weights(settings.weight, 1.0), dict[str, Any]()
+    start, weights, tuned = time.perf_counter(), Weights(settings.weight, 1.0), dict[str, Any]()
     if gold is None:
         log_probs = list(map(totals, rescorer.score()))
     else:
-        weights, log_probs, tuned = _tune(settings, Judge(metric, read.statistics), rescorer)
+        judge = Judge(metric, read.statistics)
+        if all(rows[:, EXCLUDED].all() for rows in judge.statistics):
+            raise FairseqDocError(
+                f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
+                "differ from those of the gold trees; if the tags of the lists do not mark "
+                "punctuation, give --sentences TREES to use the tags of other trees"
+            )
+        settings.report_roots({tree.root for tree in gold} | read.roots)
+        weights, log_probs, tuned = _tune(settings, judge, rescorer)
     result: dict[str, Any] = {
         "sentences": len(lists),
-        "candidates": read.candidates,
+        "candidates": sum(map(len, lists)),
         "distinct": sum(map(len, read.encoded)),
         "unknown": read.unknown,
         "weight": weights.first_pass,
@@ -109,25 +115,13 @@ def run(settings: Options) -> dict[str, Any]:
         "scored": sum(map(bool, chain(*read.encoded))),
         **tuned,
     }
-    written: dict[str, Iterable[str]] = {}
-    if settings.output:
-        written[settings.output] = best_lines(read.lists, choose(read.lists, log_probs, weights))
-    if settings.output_nbest:
-        scored = scored_lists(read.lists, log_probs, weights.first_pass)
-        written[settings.output_nbest] = nbest_lines(scored)
-    write_files(written, settings.overwrite)
+    scored = scored_lists(read.lists, log_probs, weights.first_pass)
+    outputs = {
+        settings.output: best_lines(read.lists, choose(read.lists, log_probs, weights)),
+        settings.output_nbest: nbest_lines(scored),
+    }
+    write_files({path: lines for path, lines in outputs.items() if path}, settings.overwrite)
     return result
-
-
-def _check_gold(settings: Options, read: TreeLists, gold: Sequence[Tree]) -> None:
-    """Refuse gold trees for which EVALB excludes every candidate, and report which roots count."""
-    if all(rows[:, EXCLUDED].all() for rows in read.statistics):
-        raise FairseqDocError(
-            f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
-            "differ from those of the gold trees; if the tags of the lists do not mark punctuation, "
-            "give --sentences TREES to use the tags of other trees"
-        )
-    settings.report_roots({tree.root for tree in gold} | read.roots)
 
 
 def _tune(

@@ -22,23 +22,20 @@ from fairseq_doc.evaluation.scoring import MAX_WORDS
 from fairseq_doc.files import write_files
 from fairseq_doc.options import REQUIRED, check_needs, option, parse_grid
 from fairseq_doc.preparation.text_form import WORDS, form_of
-from fairseq_doc.scoring.metrics import METRICS, Metric, metric_of
+from fairseq_doc.scoring.metrics import METRICS, metric_of
 from fairseq_doc.scoring.nbest_lists import (
     FORMATS,
     GENERATED,
     KALDI,
-    NBestList,
     best_lines,
+    encode,
     read_kaldi,
     read_translations,
     score_lines,
-    tokenize,
 )
-from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, encode, totals
+from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
 EXAMPLE = "fairseq-doc rescore data-bin/mine words_text --path a.pt --scores lmwt.nn"
-GRIDS = {"weight": "--weights", "bonus": "--bonuses"}
-WEIGHTS, BONUSES = "0:1:0.05", "-2:4:0.25"  # tried by default
 MAX_PAIRS = 1_000_000  # maximal number of pairs of a weight and a bonus
 
 
@@ -76,15 +73,15 @@ class Options(ProgressOptions, ModelOptions):
     metric: str | None = option(
         "metric by which to score the best candidates", choices=METRICS, needs="reference"
     )
-    lang: str | None = option(
-        "language of the references, for sacrebleu's tokenizer (default: en)", needs="metric"
+    lang: str = option(
+        "language of the references, for sacrebleu's tokenizer", "en", needs="metric"
     )
     tune: bool = option("find the best weight and bonus by the metric", False, needs="metric")
-    weights: str | None = option(
-        f"weights to try with --tune (default: {WEIGHTS})", needs="tune", metavar="FROM:TO:STEP"
+    weights: str = option(
+        "weights to try with --tune", "0:1:0.05", needs="tune", metavar="FROM:TO:STEP"
     )
-    bonuses: str | None = option(
-        f"bonuses to try with --tune (default: {BONUSES})", needs="tune", metavar="FROM:TO:STEP"
+    bonuses: str = option(
+        "bonuses to try with --tune", "-2:4:0.25", needs="tune", metavar="FROM:TO:STEP"
     )
     carry: bool = option(
         "start each utterance from the state after the best candidate of the previous one, or after "
@@ -119,17 +116,10 @@ class Options(ProgressOptions, ModelOptions):
         _ = self.grid
 
     @property
-    def given_weights(self) -> Weights | None:
-        """Those of ``--weight`` and ``--bonus``."""
-        if self.weight is None or self.bonus is None:
-            return None
-        return Weights(1.0, self.weight, self.bonus)
-
-    @property
     def grid(self) -> list[Weights]:
         """The weights to try, the smallest first."""
-        bonuses = sorted(parse_grid("--bonuses", self.bonuses or BONUSES), key=abs)
-        weights = parse_grid("--weights", self.weights or WEIGHTS, least=0)
+        bonuses = sorted(parse_grid("--bonuses", self.bonuses), key=abs)
+        weights = parse_grid("--weights", self.weights, least=0)
         if len(weights) * len(bonuses) > MAX_PAIRS:
             raise FairseqDocError(
                 f"--weights and --bonuses: expected at most {MAX_PAIRS:,} pairs; got "
@@ -152,12 +142,16 @@ def run(settings: Options) -> dict[str, Any]:
     else:
         translations = settings.nbest_data, settings.reference, form != WORDS
         lists, references = read_translations(settings.nbest, *translations)
-    tokenized = tokenize(lists, form, settings.max_words)
-    judge = _judge_of(settings, lists, references)
+    judge = None
+    if references is not None:
+        metric = metric_of(str(settings.metric), settings.lang)
+        judge = Judge.of(metric, [one.texts for one in lists], references)
     ensemble = ensemble_of(settings)
-    encoded, unknown = encode(ensemble.dictionary, tokenized)
+    encoded, unknown = encode(lists, form, ensemble.dictionary, settings.max_words)
     rescorer = Rescorer(ensemble, lists, encoded, settings.carry, progress_of(settings))
-    start, weights = time.perf_counter(), settings.given_weights
+    start, weights = time.perf_counter(), None
+    if settings.weight is not None and settings.bonus is not None:
+        weights = Weights(1.0, settings.weight, settings.bonus)
     result: dict[str, Any] = {"utterances": len(lists), "unit": ensemble.unit}
     if settings.tune and judge is not None:
         weights, tried, scored = rescorer.tune(judge, settings.grid)
@@ -170,39 +164,17 @@ def run(settings: Options) -> dict[str, Any]:
     if weights is not None:
         chosen = choose(lists, list(map(totals, scored)), weights)
         result |= {"weight": weights.language_model, "bonus": weights.words}
-        if judge is not None:
+        if judge is not None and references is not None:
             first, value, metric = judge.first, judge(chosen), judge.metric
             result |= {"metric": metric.name, "first": first, "value": value}
             result |= {"gain": metric.sign * (value - first), "nbest": settings.nbest}
-            result["ceiling"] = _ceiling(metric, lists, references or [])
+            result["ceiling"] = metric.ceiling([one.target for one in lists], references)
         if settings.output:
             written[settings.output] = best_lines(lists, chosen, settings.format == KALDI)
     if settings.scores:
         written[settings.scores] = score_lines(lists, scored, settings.totals)
     write_files(written, settings.overwrite)
     return result
-
-
-def _judge_of(
-    settings: Options, lists: list[NBestList], references: list[str] | None
-) -> Judge | None:
-    """Scores any selection of candidates by the metric; None without references."""
-    if references is None or settings.metric is None:
-        return None
-    if settings.metric == "wer" and not any(map(str.split, references)):
-        raise FairseqDocError("expected references with words; got only empty ones")
-    metric = metric_of(settings.metric, settings.lang or "en")
-    return Judge.of(metric, [one.texts for one in lists], references)
-
-
-def _ceiling(metric: Metric, lists: list[NBestList], references: list[str]) -> float | None:
-    """The metric of the targets, which a perfect output would have too; None without targets,
-    and for a metric of errors."""
-    pairs = zip(lists, references, strict=True)
-    known = [(one.target, reference) for one, reference in pairs if one.target is not None]
-    if metric.sign < 0 or not known:
-        return None
-    return min(100.0, Judge.of(metric, [[t] for t, _ in known], [r for _, r in known]).first)
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -220,10 +192,10 @@ def as_text(result: dict[str, Any]) -> str:
         lines.append(f"{result['metric']} {first:.2f} of the first candidates, {value:.2f} {at}")
         if tuning:
             lines[-1] += f", the best of {len(tuning):,} pairs"
-            for name, tried in zip(GRIDS, zip(*tuning, strict=True), strict=False):
+            names = ("weight", "--weights"), ("bonus", "--bonuses")
+            for (name, grid), tried in zip(names, zip(*tuning, strict=True), strict=False):
                 if result[name] in (min(tried), max(tried)) and result[name]:
-                    advice = f"give other {GRIDS[name]}"
-                    lines.append(f"this {name} is the first or last one tried: {advice}")
+                    lines.append(f"this {name} is the first or last one tried: give other {grid}")
         if tuning and result["gain"] <= 0:
             lines.append("no pair is better than the first candidates: keep those")
     return "\n".join(lines)

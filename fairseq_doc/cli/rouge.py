@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fairseq_doc.cli.scoring_arguments import ScoringOptions, ceiling_lines, p_text, read_texts
+from fairseq_doc.cli.scoring_arguments import ScoringOptions, read_texts, report
 from fairseq_doc.scoring.metrics import ROUGES
 from fairseq_doc.scoring.systems import count_lost, score_rouge
 
@@ -29,20 +29,13 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """What was read and what rouge-score ignores, then two lines of scores for each output."""
-    unstemmed = {ROUGES[kind]: rows for kind, rows in result["scores"]["unstemmed"].items()}
-    lines = [*result["read"], *ceiling_lines(result["outputs"], unstemmed)]
-    if result["words_with_lost_characters"]:
-        lines.append(
-            "{words_with_lost_characters:,} of {reference_words:,} words in the references have "
-            "letters outside a-z, or # for a digit, which rouge-score ignores".format(**result)
-        )
-    width = max(map(len, result["outputs"]))
-    for number, name in enumerate(result["outputs"]):
-        for stemming, kinds in result["scores"].items():
-            line = f"{name:{width}}  {stemming:9}"
-            for kind, title in ROUGES.items():
-                own = kinds[kind][number]
-                score = "{f1:.2f} [{low:.2f}, {high:.2f}]".format(**own)
-                line += f"  {title} {score}{p_text(own['p'])}"
-            lines.append(line)
-    return "\n".join(lines)
+    tables = {
+        f"  {stemming:9}": {ROUGES[kind]: rows for kind, rows in kinds.items()}
+        for stemming, kinds in result["scores"].items()
+    }
+    lost = (
+        "{words_with_lost_characters:,} of {reference_words:,} words in the references have letters "
+        "outside a-z, or # for a digit, which rouge-score ignores".format(**result)
+    )
+    more = [lost] if result["words_with_lost_characters"] else []
+    return "\n".join(report(result, tables, "{f1:.2f} [{low:.2f}, {high:.2f}]", more))

@@ -63,6 +63,22 @@ def ceiling_lines(
             yield f"{output}: a perfect output would score {numbers}, as the undone targets do"
 
 
-def p_text(p: float | None) -> str:
-    """The p-value after a score, `` p 0.0120``; empty for the baseline."""
-    return "" if p is None else f" p {p:.4f}"
+def report(
+    result: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
+    form: str,
+    more: Sequence[str] = (),
+) -> Iterator[str]:
+    """What was read, what a perfect output would score, ``more``, then the scores of each output: a
+    line for each of ``tables``, {label: {metric: a row per output}}, with rows in this ``form``."""
+    outputs = result["outputs"]
+    yield from (*result["read"], *ceiling_lines(outputs, next(iter(tables.values()))), *more)
+    width = max(map(len, outputs))
+    for number, name in enumerate(outputs):
+        for label, metrics in tables.items():
+            line = f"{name:{width}}{label}"
+            for metric, rows in metrics.items():
+                p = rows[number]["p"]
+                line += f"  {metric} {form.format(**rows[number])}"
+                line += "" if p is None else f" p {p:.4f}"
+            yield line

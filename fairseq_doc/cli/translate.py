@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, progress_of, unknown_words
@@ -18,7 +18,7 @@ from fairseq_doc.evaluation.translation import (
 )
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import group, option
-from fairseq_doc.scoring.decoding import DecodingOptions, tune_decoding
+from fairseq_doc.scoring.decoding import DecodingOptions, table, tune_decoding
 
 EXAMPLE = 'echo "Two men sit." | fairseq-doc translate data-bin/en-de --path a.pt:b.pt'
 
@@ -57,10 +57,12 @@ def run(settings: Options) -> dict[str, Any]:
     start, tuned = time.perf_counter(), {}
     if tuning:
         tuning_sources = _sources(translator, tuning_lines, settings, str(tuning.input))
-        best = tune_decoding(translator, tuning_sources, references, tuning, search, *limits)
-        search = replace(search, beam=best.beam, lenpen=best.lenpen)
-        tuned = {"tuning": best.as_json()}
-        remark("translate", "\n".join([f"{best.metric} of {tuning.input}", *best.table()]))
+        search, best = tune_decoding(
+            translator, tuning_sources, references, tuning, search, *limits
+        )
+        tuned = {"tuning": best}
+        rows = table(best["tried"], search)
+        remark("translate", "\n".join([f"{best['metric']} of {tuning.input}", *rows]))
     hypotheses = translator.hypotheses(sources, search, *limits)
     seconds = time.perf_counter() - start
     remark(
@@ -69,10 +71,9 @@ def run(settings: Options) -> dict[str, Any]:
         f"{seconds:.1f} s",
     )
     longest = search.max_len_b
-    if cut := [n for n, (best, *_) in enumerate(hypotheses, 1) if best.tokens > longest]:
-        remark(
-            "translate", f"cut off by --max-len-b {longest}: translation of line {first_ten(cut)}"
-        )
+    if cut := [n for n, own in enumerate(hypotheses, start=1) if own[0].tokens > longest]:
+        cut_off = f"cut off by --max-len-b {longest}"
+        remark("translate", f"{cut_off}: translation of line {first_ten(cut)}")
     unknown = Counter(unit for source in sources for unit in source.unknown)
     if unknown:
         remark("translate", unknown_words(unknown, "unit", "read"))

@@ -1,14 +1,13 @@
 """Common options of ``rerank`` and ``evalb``, and their remarks about trees."""
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fairseq_doc.cli.outputs import first_ten, remark
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import option
 from fairseq_doc.parsing.bracketing import Parameters, read_parameters
 from fairseq_doc.parsing.nbest import Candidate, Parses, parse_lists
-from fairseq_doc.preparation.trees import NO_TAG, ROOTS, Tree, is_tagged, read_trees
+from fairseq_doc.preparation.trees import NO_TAG, ROOTS, Tree, is_tagged, read_trees, without_traces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,18 +36,18 @@ class TreeOptions:
         more = ROOTS if self.strip_root else ()
         return replace(parameters, delete_label=(*parameters.delete_label, *more))
 
-    def parsed(
-        self, path: str, lists: Sequence[list[Candidate]], sentences: Sequence[Tree] | None
-    ) -> Iterator[Parses]:
+    def parsed(self, path: str, lists: Sequence[list[Candidate]]) -> Iterator[Parses]:
         """:func:`parse_lists`, with the words and tags of ``sentences``. Prints a remark on how
         brackets around a single word are read if some words in the file have no tag."""
-        texts = (one.text for candidates in lists for one in candidates)
-        tagged = sentences is not None and all(map(is_tagged, texts))
-        if sentences is not None and not tagged:
+        if self.sentences is None:
+            return parse_lists(path, lists)
+        tagged = all(is_tagged(one.text) for candidates in lists for one in candidates)
+        if not tagged:
             self.remark(
                 f"{path}: some words have no tag; a bracket around a single word is a tag if it is "
                 f"{NO_TAG} or the tag in {self.sentences}, else a constituent"
             )
+        sentences = list(map(without_traces, trees_of(self.sentences)))
         return parse_lists(path, lists, sentences, tagged)
 
     def report_roots(self, labels: Iterable[str | None]) -> None:
@@ -74,12 +73,3 @@ class TreeOptions:
 def trees_of(path: str) -> list[Tree]:
     """The trees in a file."""
     return [tree for _, tree in read_trees(path)]
-
-
-def check_count(path: str, found: Sized, gold_path: str, gold: Sized) -> None:
-    """Refuse a file with another number of sentences than the gold trees."""
-    if len(found) != len(gold):
-        raise FairseqDocError(
-            f"{path}: expected {len(gold):,} sentences, as in {gold_path}; got {len(found):,} "
-            "(write (()) if the parser failed)"
-        )

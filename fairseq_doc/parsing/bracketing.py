@@ -10,12 +10,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate, compress
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
-from fairseq_doc.preparation.trees import TRACE, Tree
+from fairseq_doc.preparation.trees import TRACE, Bracket, Tree, with_words
 from fairseq_doc.scoring.metrics import Metric
 
 QUOTES = ("'", '"', "/")  # words that EVALB treats as quotes
@@ -23,7 +22,6 @@ NUMBERS = ("labeled", "cutoff_len")  # parameters; the others are lists
 _CUT = re.compile("[-=].*")
 VALID, ERROR, SKIPPED = "valid", "error", "skipped"
 EXCLUDED = 3  # index in bracketing_f1's statistics: whether EVALB excludes the sentence
-_Bracket = tuple[str, int, int]  # (label, start, end)
 
 
 @dataclass(frozen=True)
@@ -81,14 +79,6 @@ class SentenceResult:
     words: int = 0  # number of scored words
     correct_tags: int = 0  # number of scored words with equal tags
 
-    @property
-    def recall(self) -> float:
-        return _percent(self.matched, self.gold)
-
-    @property
-    def precision(self) -> float:
-        return _percent(self.matched, self.test)
-
 
 def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
     """Score the candidate ``test`` against the tree ``gold``."""
@@ -98,13 +88,11 @@ def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
         return SentenceResult(SKIPPED, length)
     if sum(kept[0]) != sum(kept[1]):
         _keep_quotes(gold, test, kept, parameters)
-    of_gold, of_test = zip((gold, test), kept, strict=True)
-    gold_words, test_words = (list(compress(tree.words, own)) for tree, own in (of_gold, of_test))
+    gold, test = with_words(gold, kept[0]), with_words(test, kept[1])
     same_word, same_label = _equality(parameters.eq_word), _equality(parameters.eq_label)
-    if len(gold_words) != len(test_words) or not all(map(same_word, gold_words, test_words)):
+    if len(gold.words) != len(test.words) or not all(map(same_word, gold.words, test.words)):
         return SentenceResult(ERROR, length)
-    gold_tags, test_tags = (compress(tree.tags, own) for tree, own in (of_gold, of_test))
-    gold_brackets, test_brackets = _brackets(*of_gold, parameters), _brackets(*of_test, parameters)
+    gold_brackets, test_brackets = _brackets(gold, parameters), _brackets(test, parameters)
     same_bracket = same_label if parameters.labeled else lambda a, b: True
     return SentenceResult(
         VALID,
@@ -113,8 +101,8 @@ def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
         gold=len(gold_brackets),
         test=len(test_brackets),
         crossing=_crossing(gold_brackets, test_brackets),
-        words=len(gold_words),
-        correct_tags=sum(map(same_label, gold_tags, test_tags)),
+        words=len(gold.words),
+        correct_tags=sum(map(same_label, gold.tags, test.tags)),
     )
 
 
@@ -143,20 +131,15 @@ def _keep_quotes(gold: Tree, test: Tree, kept: list[list[bool]], parameters: Par
             kept[0][i] = kept[1][j] = True
 
 
-def _brackets(tree: Tree, kept: Sequence[bool], parameters: Parameters) -> list[_Bracket]:
-    """(label, start, end) of brackets over the kept words, without deleted and empty brackets."""
-    before = [0, *accumulate(kept)]  # number of kept words before each position
+def _brackets(tree: Tree, parameters: Parameters) -> list[Bracket]:
+    """The brackets that count, with their labels cut."""
     same = _equality(parameters.eq_label)
-    brackets = []
-    for label, start, end in tree.brackets:
-        label, start, end = _CUT.sub("", label), before[start], before[end]
-        if start < end and not any(same(label, deleted) for deleted in parameters.delete_label):
-            brackets.append((label, start, end))
-    return brackets
+    cut = [(_CUT.sub("", label), start, end) for label, start, end in tree.brackets]
+    return [one for one in cut if not any(same(one[0], label) for label in parameters.delete_label)]
 
 
 def _matched(
-    gold: Iterable[_Bracket], test: Iterable[_Bracket], same: Callable[[str, str], bool]
+    gold: Iterable[Bracket], test: Iterable[Bracket], same: Callable[[str, str], bool]
 ) -> int:
     """The number of brackets in both lists, each counted once."""
     by_span = defaultdict(list)
@@ -172,7 +155,7 @@ def _matched(
     return matched
 
 
-def _crossing(gold: Iterable[_Bracket], test: Iterable[_Bracket]) -> int:
+def _crossing(gold: Iterable[Bracket], test: Iterable[Bracket]) -> int:
     """The number of brackets in ``test`` that cross one in ``gold``."""
     spans = {(start, end) for _, start, end in gold}
     return sum(
@@ -180,13 +163,14 @@ def _crossing(gold: Iterable[_Bracket], test: Iterable[_Bracket]) -> int:
     )
 
 
-def _percent(part: int, whole: int) -> float:
+def percent(part: int, whole: int) -> float:
+    """100 part / whole; 0 of nothing."""
     return 100 * part / whole if whole else 0.0
 
 
 def f1(matched: int, gold: int, test: int) -> float:
     """F1 in percent, from numbers of brackets."""
-    return _percent(2 * matched, gold + test)
+    return percent(2 * matched, gold + test)
 
 
 def bracketing_f1(parameters: Parameters) -> Metric:
@@ -205,26 +189,24 @@ def summarize(results: Sequence[SentenceResult]) -> dict[str, Any]:
     """Totals over all sentences and their brackets; shares are in percent. Erroneous and skipped
     sentences are only counted."""
     valid = [result for result in results if result.status == VALID]
-
-    def total(name: str) -> int:
-        return sum(getattr(result, name) for result in valid)
-
-    def share(holds: Callable[[SentenceResult], bool]) -> float:
-        return _percent(sum(map(holds, valid)), len(valid))
-
-    matched, gold, test = total("matched"), total("gold"), total("test")
+    count = len(valid)
+    matched = sum(x.matched for x in valid)
+    gold, test = sum(x.gold for x in valid), sum(x.test for x in valid)
+    complete = sum(result.matched == result.gold == result.test for result in valid)
+    crossing = [result.crossing for result in valid]
+    correct_tags, words = sum(x.correct_tags for x in valid), sum(x.words for x in valid)
     return {
         "sentences": len(results),
         "errors": sum(result.status == ERROR for result in results),
         "skipped": sum(result.status == SKIPPED for result in results),
-        "recall": _percent(matched, gold),
-        "precision": _percent(matched, test),
+        "recall": percent(matched, gold),
+        "precision": percent(matched, test),
         "f1": f1(matched, gold, test),
         # Sentences in which all brackets are correct
-        "complete_match": share(lambda result: result.matched == result.gold == result.test),
+        "complete_match": percent(complete, count),
         # Crossing brackets per sentence; sentences without any, and with at most two
-        "average_crossing": total("crossing") / len(valid) if valid else 0.0,
-        "no_crossing": share(lambda result: result.crossing == 0),
-        "two_or_less_crossing": share(lambda result: result.crossing <= 2),
-        "tagging_accuracy": _percent(total("correct_tags"), total("words")),
+        "average_crossing": sum(crossing) / count if valid else 0.0,
+        "no_crossing": percent(crossing.count(0), count),
+        "two_or_less_crossing": percent(sum(number <= 2 for number in crossing), count),
+        "tagging_accuracy": percent(correct_tags, words),
     }

@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.errors import FairseqDocError, check_count, shown
 from fairseq_doc.files import text_lines
 from fairseq_doc.preparation.trees import Tree, bracketed, parse_tree, tree_texts
 
-BAR = " ||| "
 _HEADER = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s*")
 _ROW = re.compile(r"\s*(\d{1,9})\s*\|\|\|(.*?)\|\|\|\s*(\(.*)")
-_NUMBERS = re.compile(r"^(?:[-+.\deEinf]+\t)+")
+# A score, further ones as rerank --output-nbest writes them, and a tree
+_SCORED = re.compile(r"\s*(\S+)\s*\t(?:[-+.\deEinf]+\t)*\s*(\(.*)")
 _WITHOUT_WORDS = re.compile(r"[\s()]*")
 
 
@@ -44,9 +44,9 @@ Parses = list[tuple[Candidate, Tree]]  # the candidates of one sentence
 
 
 def is_nbest(path: str) -> bool:
-    """Whether a file is an n-best file and does not begin with a tree."""
+    """Whether a file does not begin with a tree."""
     first = next((line for line in text_lines(path) if line.strip()), "")
-    return BAR in first or _HEADER.fullmatch(first) is not None
+    return bool(first) and not first.lstrip().startswith("(")
 
 
 def read_nbest(path: str) -> list[list[Candidate]]:
@@ -89,25 +89,22 @@ def _below_header(
     found: list[Candidate] = []
     while len(found) < count:
         at, line = next(lines, (0, ""))
-        score, tab, text = line.partition("\t")
-        text = _NUMBERS.sub("", text)  # rerank --output-nbest writes several scores
-        if not tab:  # the tree is on the next line
-            at, text = next(lines, (0, ""))
-        if not text.lstrip().startswith("("):
+        if "(" not in line:  # a score alone: the tree is on the next line
+            at, tree = next(lines, (0, ""))
+            line += f"\t{tree}"
+        match = _SCORED.fullmatch(line)
+        if match is None:
             raise FairseqDocError(
                 f"{path}: line {number}: expected {count} candidates; got {len(found)}, then "
-                f"{shown(text.strip())}"
+                f"{shown(line.strip())}"
             )
-        found.append(_candidate(path, at, score, text))
+        found.append(_candidate(path, at, match[1], match[2]))
     return found or [Candidate(0.0, "(())", number)]
 
 
 def _candidate(path: str, line: int, score: str, text: str) -> Candidate:
     """A candidate; a failed parse may have any score."""
-    try:
-        number = float(score)
-    except ValueError:
-        number = math.nan
+    number = float(score)
     if not math.isfinite(number):
         if not _WITHOUT_WORDS.fullmatch(text):
             raise FairseqDocError(
@@ -133,10 +130,8 @@ def parse_lists(
     """Yield the lists of a file with the tree of each candidate, ``EMPTY`` if the parser failed.
     ``sentences``: one tree per list, whose words and tags are used, in the candidates' texts too;
     ``tagged``: see :func:`fairseq_doc.preparation.trees.parse_tree`."""
-    if sentences is not None and len(sentences) < len(lists):
-        raise FairseqDocError(
-            f"{path}: expected lists for {len(sentences):,} sentences; got {len(lists):,}"
-        )
+    if sentences is not None:
+        check_count(path, lists, "the trees with their words", sentences)
     for candidates, sentence in zip(lists, sentences or repeat(None), strict=False):
         parses = []
         for one in candidates:

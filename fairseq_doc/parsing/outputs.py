@@ -8,32 +8,25 @@ tree gets a flat one.
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.preparation.symbols import tree_of
-from fairseq_doc.preparation.trees import Tree, bracketed
-from fairseq_doc.scoring.generated import GeneratedSentence, Hypothesis
+from fairseq_doc.errors import FairseqDocError, check_count
+from fairseq_doc.preparation.trees import Bracket, Tree, TreeBuilder, bracketed
+from fairseq_doc.scoring.generated import GeneratedSentence
 
 KINDS = WELL_FORMED, REPAIRED, DROPPED = "well_formed", "repaired", "dropped"
 FLAT = "flat_trees"  # sentences without a tree of their own
+COUNTS = (FLAT, *(prefix + kind for kind in KINDS for prefix in ("", "first_")))
 
 
 def candidate_lists(
     outputs: Sequence[GeneratedSentence], sentences: Sequence[Tree], where: str
 ) -> tuple[list[list[tuple[float, str]]], Counter[str]]:
-    """The candidates (ln P, tree as text) of each sentence, from generated ``outputs``; and the numbers of
-    outputs of each of ``KINDS``, of ``FLAT`` trees, and as ``first_...`` of each kind among the
-    first outputs of the sentences.
-
-    Args:
-        sentences: trees with the words and tags to use.
-        where: the file of the outputs, for errors.
-    """
-    if len(outputs) != len(sentences):
-        raise FairseqDocError(
-            f"{where}: expected outputs for {len(sentences):,} sentences; got {len(outputs):,}"
-        )
-    lists, counts = [], Counter[str]()
+    """The candidates (ln P, tree as text) of each sentence, whose tree has the words and tags to use;
+    and ``COUNTS``: flat trees, outputs of each kind, and first outputs of each kind. ``where``: the
+    outputs' file, for errors."""
+    check_count(where, outputs, "its trees", sentences)
+    lists, counts = [], Counter(dict.fromkeys(COUNTS, 0))
     for number, (output, sentence) in enumerate(zip(outputs, sentences, strict=True)):
         source = (output.source or "").split()
         if len(source) != len(sentence.words):
@@ -42,62 +35,57 @@ def candidate_lists(
                 f"in its tree; got {len(source)}"
             )
         candidates = []
-        for place, hypothesis in enumerate(output.hypotheses):
-            tree, kind = tree_of_output(hypothesis.words.split(), source, sentence)
+        rows = zip(output.words, output.log2_probs, output.log_probs, strict=True)
+        for place, (words, log2_probs, log_prob) in enumerate(rows):
+            symbols = words.split()
+            if len(log2_probs) != len(symbols) + 1 or log_prob == -math.inf:
+                raise FairseqDocError(
+                    f"{where}: sentence {number}: expected P- lines with a finite number for each "
+                    "symbol and the end of sentence; generate again"
+                )
+            tree, kind = tree_of_output(symbols, source, sentence)
             counts[kind] += 1
             counts[f"first_{kind}"] += place == 0
             if tree is not None:
-                candidates.append((_log_prob(hypothesis, where), bracketed(tree)))
+                candidates.append((log_prob, bracketed(tree)))
         if not candidates:
             counts[FLAT] += 1
-            flat = tree_of(["(S", *sentence.words, ")S"], sentence.words, sentence.tags)
+            flat = _rooted(sentence, ("S", 0, len(sentence.words)))
             candidates.append((0.0, bracketed(flat)))
         lists.append(candidates)
     return lists, counts
 
 
-def _log_prob(hypothesis: Hypothesis, where: str) -> float:
-    total, expected = sum(hypothesis.log2_probs or ()), len(hypothesis.words.split()) + 1
-    if len(hypothesis.log2_probs or ()) != expected or not math.isfinite(total):
-        raise FairseqDocError(
-            f"{where}: line {hypothesis.line}: expected a P- line with {expected} finite numbers, "
-            "of the symbols and the end of sentence; generate again"
-        )
-    return math.log(2) * total
-
-
 def tree_of_output(
     symbols: list[str], source: list[str], sentence: Tree
 ) -> tuple[Tree | None, str]:
-    """The tree of an output for a sentence with the symbols ``source``, and its kind: ``REPAIRED``
-    if its brackets did not match (see :func:`repaired`) or its words differed and were replaced by
-    those of the sentence; ``DROPPED`` if it has more or fewer words."""
-    own = [symbol for symbol in symbols if symbol[0] not in "()"]
-    if len(own) != len(source):
-        return None, DROPPED
-    matching = repaired(symbols)
-    tree = tree_of(matching, sentence.words, sentence.tags)
-    return tree, WELL_FORMED if (matching, own) == (symbols, source) else REPAIRED
-
-
-def repaired(symbols: Sequence[str]) -> list[str]:
-    """The symbols with matching brackets.
+    """The tree of an output under a root TOP, for a sentence with the symbols ``source``, and its
+    kind: ``DROPPED`` if it has more or fewer words; ``REPAIRED`` if its words differed and were
+    replaced by those of the sentence, or if its brackets did not match.
 
     A closing bracket closes the innermost open bracket, regardless of its label, and is removed if
     no bracket is open. Brackets still open at the end are closed. Brackets without words are
     removed.
     """
-    kept: list[str] = []
-    opened: list[int] = []  # positions of open brackets in kept
-    for symbol in [*symbols, *[")"] * len(symbols)]:  # enough to close all open ones
+    tree, matching = TreeBuilder(), True
+    for symbol in symbols:
         if symbol[0] == "(":
-            opened.append(len(kept))
-        if symbol[0] != ")":
-            kept.append(symbol)
-        elif opened:
-            place = opened.pop()
-            if place == len(kept) - 1:
-                kept.pop()
-            else:
-                kept.append(f"){kept[place][1:]}")
-    return kept
+            tree.open(symbol[1:])
+        elif symbol[0] != ")":
+            tree.words.append(symbol)
+        elif tree.unclosed:
+            label, start, end = tree.close()
+            matching = matching and label == symbol[1:] and start < end
+        else:
+            matching = False
+    if len(tree.words) != len(source):
+        return None, DROPPED
+    well_formed = matching and not tree.unclosed and tree.words == source
+    while tree.unclosed:
+        tree.close()
+    brackets = (bracket for bracket in tree.brackets if bracket[1] < bracket[2])
+    return _rooted(sentence, *brackets), WELL_FORMED if well_formed else REPAIRED
+
+
+def _rooted(sentence: Tree, *brackets: Bracket) -> Tree:
+    return replace(sentence, brackets=(("TOP", 0, len(sentence.words)), *brackets))

@@ -15,7 +15,6 @@ from fairseq_doc.preparation.symbols import WordSymbols, symbols_of
 from fairseq_doc.preparation.trees import Tree
 from fairseq_doc.scoring.metrics import Metric
 from fairseq_doc.scoring.nbest_lists import NBestList
-from fairseq_doc.scoring.rescoring import encode
 
 
 @dataclass
@@ -26,7 +25,6 @@ class TreeLists:
     encoded: list[list[list[int]]]  # each candidate's symbols and end mark; empty for a failure
     unknown: int  # number of symbols outside the dictionary
     statistics: list[np.ndarray]  # (n, S) for each list; empty without gold trees
-    candidates: int  # number of candidates before merging
     roots: set[str | None]  # labels of the first candidates' roots
 
 
@@ -47,7 +45,7 @@ def read_tree_lists(
             "prepare-parsing; got a dictionary without opening brackets"
         )
     word_symbol = WordSymbols.of_dictionary(dictionary)
-    found = TreeLists([], [], 0, [], 0, set())
+    found = TreeLists([], [], 0, [], set())
     for number, parses in enumerate(lists):
         expected = None if gold is None else gold[number]
         _check_words(path, number, parses, expected)
@@ -57,10 +55,9 @@ def read_tree_lists(
         kept, trees = zip(*distinct.values(), strict=True)
         scores = np.array([one.score for one in kept]) * math.log(base)
         found.lists.append(NBestList(str(number), [one.text for one in kept], scores))
-        encoded, unknown = encode(dictionary, [[symbols or None for symbols in distinct]])
-        found.encoded += encoded
-        found.unknown += unknown.total()
-        found.candidates += len(parses)
+        end = [dictionary.eos()]
+        found.encoded.append([[*map(dictionary.index, x), *end] if x else [] for x in distinct])
+        found.unknown += sum(one not in dictionary for symbols in distinct for one in symbols)
         found.roots.add(parses[0][1].root)
         if metric is not None and expected is not None:
             found.statistics.append(np.array([metric.statistics(x, expected) for x in trees]))

@@ -1,16 +1,15 @@
-"""Trees <-> the symbols of a language model (Choe and Charniak, 2016).
+"""Trees -> the symbols of a language model (Choe and Charniak, 2016).
 
 ``(S (NP the dog )NP (VP barks )VP )S``: labelled brackets and lower-case words, without tags and
 the root's bracket. Rare words are ``<unk>``, or a symbol by their shape.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.tokenization import RESERVED, UNKNOWN
-from fairseq_doc.preparation.trees import NO_TAG, Tree, TreeBuilder, walk
+from fairseq_doc.preparation.trees import Tree, walk
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
@@ -66,26 +65,3 @@ def symbols_of(tree: Tree, word_symbol: Callable[[str], str]) -> list[str]:
         for kind, what in walk(tree)
     ]
     return symbols if tree.root is None else symbols[1:-1]
-
-
-def tree_of(
-    symbols: Sequence[str], words: Sequence[str] | None = None, tags: Sequence[str] | None = None
-) -> Tree:
-    """The tree of symbols, under a root TOP, with ``words`` in place of the symbols' own; tags are
-    XX by default. Raises ``FairseqDocError`` for symbols that are no tree."""
-    tree = TreeBuilder()
-    for symbol in symbols:
-        if symbol[0] == "(":
-            tree.open(symbol[1:])
-        elif symbol[0] == ")":
-            label, start, end = tree.close() if tree.unclosed else ("", 0, 0)
-            if label != symbol[1:] or start == end:
-                raise FairseqDocError(f"{symbol} closes no bracket, another one or an empty one")
-        else:
-            tree.words.append(symbol)
-    if tree.unclosed or not tree.words:
-        raise FairseqDocError("expected a tree; got one without words or without its end")
-    count = len(tree.words)
-    words = tree.words if words is None else words
-    tags = [NO_TAG] * count if tags is None else tags
-    return Tree(tuple(words), tuple(tags), (("TOP", 0, count), *tree.brackets))

@@ -3,7 +3,7 @@ tags and brackets."""
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, compress
 from typing import Any
@@ -179,9 +179,11 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
 def without_traces(tree: Tree) -> Tree:
     """The tree without traces (words tagged -NONE-) and constituents of traces only; it may have no
     words."""
-    if TRACE not in tree.tags:
-        return tree
-    kept = [tag != TRACE for tag in tree.tags]
+    return with_words(tree, [tag != TRACE for tag in tree.tags])
+
+
+def with_words(tree: Tree, kept: Sequence[bool]) -> Tree:
+    """The tree of the words that are kept, (N,), without constituents that have none of them."""
     before = [0, *accumulate(kept)]  # words kept before each place
     brackets = ((label, before[start], before[end]) for label, start, end in tree.brackets)
     return Tree(

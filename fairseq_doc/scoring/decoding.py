@@ -10,14 +10,12 @@ from itertools import groupby, product
 from operator import itemgetter
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.evaluation.translation import SearchOptions, Source, Translator
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import option, parse_grid
 from fairseq_doc.scoring.metrics import METRICS, metric_of
 from fairseq_doc.scoring.rescoring import Judge
-
-BEAMS, LENPENS = "1,2,5,10", "0:2:0.1"  # tried by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +30,10 @@ class DecodingOptions:
     )
     reference: str | None = option("raw references of these lines", metavar="FILE", reads="once")
     metric: str = option("metric to optimise", "bleu", choices=METRICS)
-    beams: str = option("beams to try", BEAMS, metavar="N,N,...")
-    lenpens: str = option("length penalties to try with each beam", LENPENS, metavar="FROM:TO:STEP")
+    beams: str = option("beams to try", "1,2,5,10", metavar="N,N,...")
+    lenpens: str = option(
+        "length penalties to try with each beam", "0:2:0.1", metavar="FROM:TO:STEP"
+    )
 
     def __post_init__(self) -> None:
         if self.reference is None:
@@ -46,7 +46,7 @@ class DecodingOptions:
         beams = self.beams.split(",")
         if not all(beam.strip().isdecimal() and int(beam) > 0 for beam in beams):
             raise FairseqDocError(
-                f"--tune-beams: expected numbers of at least 1, such as {BEAMS}; got {self.beams!r}"
+                f"--tune-beams: expected numbers of at least 1, such as 1,2,5,10; got {self.beams!r}"
             )
         lenpens = parse_grid("--tune-lenpens", self.lenpens)
         for lenpen in (lenpens[0], lenpens[-1]):
@@ -56,41 +56,10 @@ class DecodingOptions:
     def read(self) -> tuple[list[str], list[str]]:
         """The lines and their references."""
         lines, references = (list(text_lines(str(path))) for path in (self.input, self.reference))
-        if len(lines) != len(references) or not lines:
-            raise FairseqDocError(
-                f"expected as many lines in {self.input} as in {self.reference}, at least one; got "
-                f"{len(lines):,} and {len(references):,}"
-            )
+        check_count(str(self.input), lines, str(self.reference), references)
+        if not lines:
+            raise FairseqDocError(f"{self.input}: expected at least one line; got none")
         return lines, references
-
-
-@dataclass(frozen=True)
-class TunedDecoding:
-    """The best pair, and the metric in percent for each pair."""
-
-    metric: str
-    beam: int
-    lenpen: float
-    tried: dict[tuple[int, float], float]
-
-    def as_json(self) -> dict[str, Any]:
-        """The same as a JSON object."""
-        names = ("beam", "lenpen", "value")
-        tried = [dict(zip(names, (*pair, x), strict=True)) for pair, x in self.tried.items()]
-        best = self.tried[self.beam, self.lenpen]
-        return {"metric": self.metric, "value": best, "tried": tried}
-
-    def table(self) -> Iterator[str]:
-        """Lines of a table with a row for each length penalty and a column for each beam; the best
-        pair is marked by a star."""
-        beams, lenpens = (sorted(set(values)) for values in zip(*self.tried, strict=True))
-        yield "lenpen" + "".join(f"{f'beam {beam}':>10} " for beam in beams)
-        for lenpen in lenpens:
-            row = f"{lenpen:6g}"
-            for beam in beams:
-                mark = "*" if (beam, lenpen) == (self.beam, self.lenpen) else " "
-                row += f"{self.tried[beam, lenpen]:10.2f}{mark}"
-            yield row
 
 
 def tune_decoding(
@@ -100,15 +69,37 @@ def tune_decoding(
     options: DecodingOptions,
     settings: SearchOptions,
     *arguments: Any,
-) -> TunedDecoding:
-    """Search once with each beam and otherwise unchanged settings, and rank by each length penalty.
-    Among equally good pairs, the first one in the grid wins. ``arguments`` are the last arguments of
-    :meth:`fairseq_doc.evaluation.translation.Translator.search`."""
+) -> tuple[SearchOptions, dict[str, Any]]:
+    """Search once with each beam and rank by each length penalty. Among equally good pairs, the
+    first one in the grid wins. ``arguments`` are the last arguments of
+    :meth:`fairseq_doc.evaluation.translation.Translator.search`.
+
+    Returns:
+        the settings with the best pair; ``metric``, its name, ``value`` in percent with the best
+        pair, and ``tried``, each pair as ``beam``, ``lenpen`` and ``value``.
+    """
     metric = metric_of(options.metric, translator.task.cfg.target_lang)
-    tried = {}
+    tried: list[dict[str, Any]] = []
     for beam, pairs in groupby(options.grid, key=itemgetter(0)):
         found = translator.search(sources, replace(settings, beam=beam), *arguments)
         judge = Judge.of(metric, [one.texts for one in found], references)
-        for pair in pairs:
-            tried[pair] = judge([one.order(pair[1])[1][0] for one in found])
-    return TunedDecoding(metric.name, *metric.best(tried), tried)
+        for _, lenpen in pairs:
+            value = judge([one.order(lenpen)[1][0] for one in found])
+            tried.append({"beam": beam, "lenpen": lenpen, "value": value})
+    best = max(tried, key=lambda one: metric.sign * one["value"])
+    result = {"metric": metric.name, "value": best["value"], "tried": tried}
+    return replace(settings, beam=best["beam"], lenpen=best["lenpen"]), result
+
+
+def table(tried: Sequence[dict[str, Any]], best: SearchOptions) -> Iterator[str]:
+    """Lines of a table with a row for each length penalty and a column for each beam; the best pair
+    is marked by a star."""
+    yield "lenpen" + "".join(
+        f"{f'beam {beam}':>10} " for beam in sorted({x["beam"] for x in tried})
+    )
+    for lenpen, row in groupby(sorted(tried, key=itemgetter("lenpen")), key=itemgetter("lenpen")):
+        line = f"{lenpen:6g}"
+        for one in row:
+            mark = "*" if (one["beam"], lenpen) == (best.beam, best.lenpen) else " "
+            line += f"{one['value']:10.2f}{mark}"
+        yield line

@@ -17,59 +17,54 @@ import re
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import repeat
 
-from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import table_lines
 
-LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)  # lines that are read
+LINE = re.compile(r"([STHDP])-(\d+)\t(.*)")  # lines that are read
 _REPEATED = "HDP"  # kinds of lines that --nbest repeats
-_Lines = dict[str, list[tuple[int, str]]]  # {kind: [(number of the line, text)]}
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """``words`` and ``text`` from the H- and D- lines (equal if the file has only one of them), the
-    number of the H- line, and ``log2_probs`` from the P- line (None without P- lines)."""
-
-    line: int
-    words: str
-    text: str
-    log2_probs: tuple[float, ...] | None = None
+_Lines = dict[str, list[str]]  # {kind: texts}
 
 
 @dataclass(frozen=True)
 class GeneratedSentence:
-    """At least one hypothesis, the best first; source and target as binarised, or None if the file
-    has no S- or T- lines."""
+    """n >= 1 hypotheses, the best first: ``words`` and ``texts`` from the H- and D- lines (equal if
+    the file has only one of them) and ``log2_probs`` from the P- lines, empty without them. Source
+    and target as binarised, or None if the file has no S- or T- lines."""
 
-    hypotheses: tuple[Hypothesis, ...]
+    words: list[str]  # (n,)
+    texts: list[str]  # (n,)
+    log2_probs: list[list[float]]  # (n,)
     source: str | None = None
     target: str | None = None
+
+    @property
+    def log_probs(self) -> list[float]:
+        """ln P of each hypothesis, (n,)."""
+        return [math.log(2) * sum(own) for own in self.log2_probs]
 
 
 def read_generated(path: str) -> list[GeneratedSentence]:
     """Read the output of fairseq-generate in the order of sentence ids. Raises ``FairseqDocError``
     for a missing, repeated or damaged sentence."""
     sentences = _read_lines(path)
-    complete = [number for number, own in sentences.items() if "H" in own or "D" in own]
+    complete = {number for number, own in sentences.items() if "H" in own or "D" in own}
     if not complete:
         raise FairseqDocError(
             f"{path}: expected the output of fairseq-generate, with H- and D- lines; got none "
             "(--quiet leaves them out)"
         )
     count = max(sentences) + 1
-    missing = count - len(complete)
-    if missing:
-        first = min(set(range(len(complete) + 1)).difference(complete))
+    if len(complete) < count:
+        first = next(number for number in range(count) if number not in complete)
         raise FairseqDocError(
-            f"{path}: {missing:,} of {count:,} sentences are missing, the first is {first}; "
-            "generate again with --required-batch-size-multiple 1 (fairseq's default, 8, can leave "
-            "out the last sentences) and, instead of --skip-invalid-size-inputs-valid-test, with "
-            "--max-source-positions for the longest sentence"
+            f"{path}: {count - len(complete):,} of {count:,} sentences are missing, the first is "
+            f"{first}; generate again with --required-batch-size-multiple 1 (fairseq's default, 8, "
+            "can leave out the last sentences) and, instead of --skip-invalid-size-inputs-valid-test,"
+            " with --max-source-positions for the longest sentence"
         )
     kinds = set().union(*sentences.values())
-    return [_sentence(path, number, sentences[number], kinds) for number in range(count)]
+    return [_sentence(f"{path}: sentence {n}", sentences[n], kinds) for n in range(count)]
 
 
 def _read_lines(path: str) -> dict[int, _Lines]:
@@ -94,35 +89,22 @@ def _read_lines(path: str) -> dict[int, _Lines]:
                 f"{path}: line {number} repeats sentence {sentence}; expected the output of a single "
                 "run"
             )
-        own.append((number, text))
+        own.append(text)
         latest[kind] = sentence
     return sentences
 
 
-def _sentence(path: str, number: int, own: _Lines, kinds: Collection[str]) -> GeneratedSentence:
+def _sentence(where: str, own: _Lines, kinds: Collection[str]) -> GeneratedSentence:
     words, texts = own.get("H") or own["D"], own.get("D") or own["H"]
-    if own.keys() != kinds or len({len(own[kind]) for kind in _REPEATED if kind in own}) > 1:
+    numbers = [list(map(float, text.split())) for text in own.get("P", [""] * len(words))]
+    if own.keys() != kinds or not len(words) == len(texts) == len(numbers):
         got = ", ".join(f"{len(own.get(kind, ()))} {kind}-" for kind in sorted(kinds))
         raise FairseqDocError(
-            f"{path}: sentence {number} (line {words[0][0]}) is cut off: expected the same lines as "
-            f"for other sentences; got {got}; generate again"
+            f"{where} is cut off: expected the same lines as for other sentences; got {got}; generate "
+            "again"
         )
-    numbers = [_numbers(path, *row) for row in own["P"]] if "P" in own else repeat(None)
-    hypotheses = tuple(
-        Hypothesis(line, own_words, text, log2_probs)
-        for (line, own_words), (_, text), log2_probs in zip(words, texts, numbers, strict=False)
-    )
-    source, target = (own[kind][0][1] if kind in own else None for kind in "ST")
-    return GeneratedSentence(hypotheses, source, target)
-
-
-def _numbers(path: str, line: int, text: str) -> tuple[float, ...]:
-    try:
-        numbers = tuple(map(float, text.split()))
-    except ValueError:
-        numbers = (math.nan,)
-    if not all(number < math.inf for number in numbers):  # false for NaN, too
-        raise FairseqDocError(
-            f"{path}: line {line} is damaged: expected numbers; got {shown(text)}; generate again"
-        )
-    return numbers
+    source, target = (own[kind][0] if kind in own else None for kind in "ST")
+    sentence = GeneratedSentence(words, texts, numbers, source, target)
+    if not all(log_prob < math.inf for log_prob in sentence.log_probs):  # false for NaN, too
+        raise FairseqDocError(f"{where}: expected P- lines with numbers; got NaN or infinity")
+    return sentence

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import option
 from fairseq_doc.preparation.data_folder import read_settings
 from fairseq_doc.preparation.tokenization import BPE_KINDS, BPE_MARKS, TOKENIZERS, moses
-from fairseq_doc.scoring.generated import read_generated
+from fairseq_doc.scoring.generated import GeneratedSentence, read_generated
 
 AUTO = "auto"
 BPE_MARK = re.compile("|".join(mark.pattern for mark in BPE_MARKS.values()))
@@ -61,9 +61,9 @@ class ReadOptions:
 class Undoing:
     """What to undo: one of ``BPE_KINDS``, and one of ``TOKENIZERS`` for a language."""
 
-    bpe: str
-    tokenizer: str
-    language: str
+    bpe: str = "none"
+    tokenizer: str = "none"
+    language: str = "en"
 
     def __call__(self, lines: Sequence[str]) -> list[str]:
         """The lines as plain text. If no line has a mark of BPE, fairseq-generate has undone it."""
@@ -89,8 +89,8 @@ class System:
     name: str  # its file
     hypotheses: list[str]
     undoing: Undoing
-    targets: list[str] | None  # undone; a perfect system would reach their score
-    agreeing: int | None  # see :func:`count_agreeing`; None without targets
+    targets: list[str | None]  # see :func:`undone_targets`
+    agreeing: int | None
     unknown: int  # number of hypotheses with a mark of an unknown unit
 
 
@@ -140,57 +140,39 @@ def read_system(
     """Read the output of a system as plain text. Raises ``FairseqDocError`` if it is not plain text
     or does not belong to the references."""
     generated = read_generated(path)
-    check_count(path, generated, references)
-    best = [sentence.hypotheses[0] for sentence in generated]
+    check_count(path, generated, "the references", references)
     # H- lines have the form of the prepared data; D- lines may already be detokenised.
-    hypotheses = [one.words if options.data else one.text for one in best]
-    targets = [sentence.target for sentence in generated if sentence.target is not None]
-    undoing = find_undoing(path, hypotheses, targets, references, options)
-    undone = undoing(targets) if targets else None
-    agreeing = None if undone is None else count_agreeing(path, undone, references)
+    hypotheses = [(one.words if options.data else one.texts)[0] for one in generated]
+    undoing = find_undoing(path, hypotheses, generated, references, options)
+    targets, agreeing = undone_targets(path, generated, references, undoing)
     hypotheses = undoing(hypotheses)
     _check_plain(f"{path}: sentence", hypotheses, options, 0, f" after undoing {undoing}")
     unknown = sum(UNKNOWN.search(line) is not None for line in hypotheses)
-    return System(str(path), hypotheses, undoing, undone, agreeing, unknown)
+    return System(str(path), hypotheses, undoing, targets, agreeing, unknown)
 
 
-def best_possible(system: System, references: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """The undone targets, which are the output of a perfect system, and their references. Sentences
-    whose target has an unknown word are left out. None if no sentence is left, or without
-    targets."""
-    if system.targets is None:
-        return None
-    pairs = zip(system.targets, references, strict=True)
-    known = [pair for pair in pairs if UNKNOWN_IN_TARGET not in pair[0]]
-    return ([t for t, _ in known], [r for _, r in known]) if known else None
-
-
-def check_count(path: str, generated: Sequence[object], references: Sequence[str]) -> None:
-    """Raise ``FairseqDocError`` unless there is a reference for each sentence of an output."""
-    if len(generated) != len(references):
+def undoing_of(folder: Path) -> Undoing:
+    """What to undo in output that was generated from a data folder."""
+    prepared = read_settings(folder)
+    if prepared is None or "target" not in prepared:
         raise FairseqDocError(
-            f"{path}: expected as many sentences as references; got {len(generated):,} and "
-            f"{len(references):,}"
+            f"{folder}: expected a folder of prepare-mt or prepare-headline, with their settings.json"
         )
+    return Undoing(prepared["bpe"], prepared["tokenizer"], prepared["target"])
 
 
 def find_undoing(
     path: str,
     hypotheses: Sequence[str],
-    targets: Sequence[str],
+    generated: Sequence[GeneratedSentence],
     references: Sequence[str],
     options: ReadOptions = ReadOptions(),
 ) -> Undoing:
     """What to undo according to the data folder or the options. ``AUTO`` detects BPE by its marks,
     and tokenisation if undoing it makes more targets equal to their references."""
     if options.data is not None:
-        prepared = read_settings(options.data)
-        if prepared is None or "target" not in prepared:
-            raise FairseqDocError(
-                f"{options.data}: expected a folder of prepare-mt or prepare-headline, with their "
-                "settings.json"
-            )
-        return Undoing(prepared["bpe"], prepared["tokenizer"], prepared["target"])
+        return undoing_of(options.data)
+    targets = [sentence.target for sentence in generated if sentence.target is not None]
     bpe = options.bpe
     if bpe == AUTO:
         lines = [*hypotheses, *targets]
@@ -217,12 +199,21 @@ def without_blanks(line: str) -> str:
     return "".join(html.unescape(line.replace(" @-@ ", "-")).split()).casefold()
 
 
-def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str]) -> int:
-    """The number of undone targets that equal the reference up to blanks and case. Raises
-    ``FairseqDocError`` if there are too few."""
+def undone_targets(
+    path: str,
+    generated: Sequence[GeneratedSentence],
+    references: Sequence[str],
+    undoing: Undoing,
+) -> tuple[list[str | None], int | None]:
+    """The targets as plain text, None for one with an unknown word, and how many agree with the
+    reference up to blanks and case; without T- lines None. Too few agreeing ones are an error."""
+    targets = [sentence.target for sentence in generated if sentence.target is not None]
+    if not targets:
+        return [None] * len(generated), None
+    undone = undoing(targets)
     agree = [
         UNKNOWN_IN_TARGET in target or without_blanks(target) == without_blanks(reference)
-        for target, reference in zip(targets, references, strict=True)
+        for target, reference in zip(undone, references, strict=True)
     ]
     if sum(agree) < AGREEING_SHARE * len(agree):
         raise FairseqDocError(
@@ -230,4 +221,4 @@ def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str])
             f"reference, the first in sentence {agree.index(False)}; expected the references for "
             "the generated split"
         )
-    return sum(agree)
+    return [None if UNKNOWN_IN_TARGET in target else target for target in undone], sum(agree)

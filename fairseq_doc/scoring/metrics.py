@@ -1,7 +1,7 @@
 """Metrics as functions of statistics that are summed over sentences, so that many selections from
 the same candidates can be scored without reading them again."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,6 +25,13 @@ class Metric:
         """The key of the best value; the first among equals."""
         return max(values, key=lambda key: self.sign * values[key])
 
+    def ceiling(self, targets: Iterable[str | None], references: Iterable[str]) -> float | None:
+        """The value of undone targets, which a perfect output would have too. Those that are None are
+        left out; None if all are, and for a metric of errors."""
+        pairs = zip(targets, references, strict=True)
+        known = [self.statistics(target, own) for target, own in pairs if target is not None]
+        return min(100.0, self.value(np.sum(known, axis=0))) if known and self.sign > 0 else None
+
 
 def metric_of(name: str, language: str = "") -> Metric:
     """``wer``: substitutions, deletions and insertions per 100 words of the references, without
@@ -36,10 +43,15 @@ def metric_of(name: str, language: str = "") -> Metric:
         return rouge_of(name)
     from sacrebleu.metrics import BLEU, CHRF
 
-    scorer: Any = BLEU(trg_lang=language) if name == "bleu" else CHRF()
-    # The two methods with which sacrebleu itself scores resamples
+    if name == "bleu":
+        return sacrebleu_metric("BLEU", BLEU(trg_lang=language))
+    return sacrebleu_metric("chrF", CHRF())
+
+
+def sacrebleu_metric(name: str, scorer: Any) -> Metric:
+    """The metric of a scorer of sacrebleu, by the two methods with which it scores resamples."""
     return Metric(
-        "BLEU" if name == "bleu" else "chrF",
+        name,
         1,
         lambda text, reference: scorer._extract_corpus_statistics([text], [[reference]])[0],
         lambda sums: scorer._aggregate_and_compute([sums.tolist()]).score,

@@ -11,33 +11,36 @@
 The other format is the output of fairseq-generate, in which candidate K of sentence N is ``N-K``.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
+from fairseq.data import Dictionary
 
-from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.errors import FairseqDocError, check_count, shown
 from fairseq_doc.files import text_lines
 from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.scoring.generated import LINE, read_generated
 from fairseq_doc.scoring.hypotheses import (
     BPE_MARK,
-    UNKNOWN_IN_TARGET,
-    ReadOptions,
-    check_count,
-    count_agreeing,
+    Undoing,
     find_undoing,
     looks_tokenized,
     read_references,
+    undoing_of,
+    undone_targets,
 )
 
 KALDI, GENERATED = FORMATS = ("kaldi", "fairseq-generate")
-_T = TypeVar("_T")
+# A line's first word and the rest
+_REFERENCE = re.compile(r"\s*(\S+)\s*(.*?)\s*")
+_CANDIDATE = re.compile(r"\s*(\S+-\d+)(?!\S)\s*(.*?)\s*")
+_NUMBER = re.compile(r"\s*(\S+)\s+([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
 
 
 @dataclass(frozen=True)
@@ -68,59 +71,41 @@ def read_kaldi(
         costs: whether these numbers are costs, as in Kaldi, so that smaller is better.
         reference: file with a reference for each utterance, in any order.
     """
-    candidates = _table(path, "an n-best list, lines such as utt1-1 the words", str)
-    numbers = dict.fromkeys(candidates, 0.0)
+    candidates = _table(path, "an n-best list, lines such as utt1-1 the words", _CANDIDATE)
+    numbers: dict[str, str] = dict.fromkeys(candidates, "0")
     if first_pass is not None:
-        numbers = _table(first_pass, "a number for each candidate, such as utt1-1 -310.2", _finite)
+        numbers = _table(first_pass, "a number for each candidate, such as utt1-1 -310.2", _NUMBER)
         _check_same("candidates", path, candidates, first_pass, numbers)
     lists: dict[str, NBestList] = {}
-    for name, own in groupby(candidates, key=_utterance):
+    for name, own in groupby(candidates, key=lambda key: key.rpartition("-")[0]):
         keys = list(own)
-        if not name or name in lists:
+        if name in lists:
             raise FairseqDocError(
-                f"{path}: expected the candidates of an utterance on consecutive lines, each UTT-K "
-                f"with a number K, such as utt1-1 the words; got {shown(keys[0])}"
+                f"{path}: expected the candidates of an utterance on consecutive lines; got "
+                f"{shown(keys[0])} after another utterance"
             )
-        scores = np.array([numbers[key] for key in keys]) * (-1.0 if costs else 1.0)
+        scores = np.array([float(numbers[key]) for key in keys]) * (-1.0 if costs else 1.0)
         lists[name] = NBestList(name, [candidates[key] for key in keys], scores, keys)
     if reference is None:
         return list(lists.values()), None
-    references = _table(reference, "references, lines such as utt1 the words", str)
+    references = _table(reference, "references, lines such as utt1 the words", _REFERENCE)
     _check_same("utterances", path, lists, reference, references)
     return list(lists.values()), [references[name] for name in lists]
 
 
-def _utterance(key: str) -> str:
-    """UTT in ``UTT-K``; empty if K is not a number."""
-    name, _, number = key.rpartition("-")
-    return name if number.isdecimal() else ""
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _table(path: str, expected: str, convert: Callable[[str], _T]) -> dict[str, _T]:
-    """{first word: the other words, converted} for the lines of a file."""
-    found: dict[str, _T] = {}
+def _table(path: str, expected: str, form: re.Pattern[str]) -> dict[str, str]:
+    """{first word: the rest} of each line of a file."""
+    found: dict[str, str] = {}
     for number, line in enumerate(text_lines(path), start=1):
-        key, *rest = line.split(maxsplit=1) or [""]
-        try:
-            value = convert(rest[0].strip() if rest else "")
-        except ValueError:
-            key = ""
-        is_generated = LINE.fullmatch(line) is not None
-        if not key or key in found or is_generated:
-            hint = " a second time" if key in found else ""
+        match, is_generated = form.fullmatch(line), LINE.fullmatch(line) is not None
+        if match is None or match[1] in found or is_generated:
+            hint = " a second time" if match and match[1] in found else ""
             if is_generated:
                 hint = f", output of fairseq-generate: give --format {GENERATED}"
             raise FairseqDocError(
                 f"{path}: line {number}: expected {expected}; got {shown(line.strip())}{hint}"
             )
-        found[key] = value
+        found[match[1]] = match[2]
     if not found:
         raise FairseqDocError(f"{path}: expected {expected}; got an empty file")
     return found
@@ -148,15 +133,14 @@ def read_translations(
         plain: refuse candidates that are not plain text, which is always done with references.
     """
     generated = read_generated(path)
-    if generated[0].hypotheses[0].log2_probs is None:
+    if not generated[0].log2_probs[0]:
         raise FairseqDocError(f"{path}: expected the P- lines of fairseq-generate; got none")
-    undo = find_undoing(path, (), (), (), ReadOptions(data=data, bpe="none", tokenizer="none"))
+    undo = Undoing() if data is None else undoing_of(data)
     lists = []
     for number, sentence in enumerate(generated):
-        scores = np.array([sum(one.log2_probs or ()) for one in sentence.hypotheses])
-        texts = undo([one.text if data is None else one.words for one in sentence.hypotheses])
+        texts = undo(sentence.texts if data is None else sentence.words)
         keys = [f"{number}-{k}" for k in range(1, len(texts) + 1)]
-        lists.append(NBestList(str(number), texts, scores * math.log(2), keys))
+        lists.append(NBestList(str(number), texts, np.array(sentence.log_probs), keys))
     firsts = [one.texts[0] for one in lists]
     if (plain or reference) and (any(map(BPE_MARK.search, firsts)) or looks_tokenized(firsts)):
         raise FairseqDocError(
@@ -166,24 +150,21 @@ def read_translations(
     if reference is None:
         return lists, None
     references = read_references(reference)
-    check_count(path, generated, references)
-    targets = [sentence.target for sentence in generated if sentence.target is not None]
-    if targets:
-        if data is None:  # T- lines always have the form of the prepared data
-            undo = find_undoing(path, (), targets, references)
-        undone = undo(targets)
-        count_agreeing(path, undone, references)
-        lists = [
-            one if UNKNOWN_IN_TARGET in target else replace(one, target=target)
-            for one, target in zip(lists, undone, strict=True)
-        ]
+    check_count(path, generated, reference, references)
+    if data is None and generated[0].target is not None:
+        undo = find_undoing(path, (), generated, references)  # targets are as in the prepared data
+    targets, _ = undone_targets(path, generated, references, undo)
+    lists = [replace(one, target=target) for one, target in zip(lists, targets, strict=True)]
     return lists, references
 
 
-def tokenize(lists: Iterable[NBestList], form: TextForm, max_words: int) -> list[list[list[str]]]:
-    """The words or bytes of each candidate. Raises ``FairseqDocError`` for one with more than
-    ``max_words``, and for one with fairseq's own symbols."""
-    tokenized = []
+def encode(
+    lists: Iterable[NBestList], form: TextForm, dictionary: Dictionary, max_words: int
+) -> tuple[list[list[list[int]]], Counter[str]]:
+    """The indices of each candidate's words or bytes and end mark, and the words outside the
+    dictionary. Raises ``FairseqDocError`` for a candidate with more than ``max_words``, and for one
+    with fairseq's own symbols."""
+    encoded, unknown = [], Counter[str]()
     for one in lists:
         at = f"a candidate of {shown(one.name)}: "
         candidates = [form.sentence(text, at) for text in one.texts]
@@ -193,8 +174,9 @@ def tokenize(lists: Iterable[NBestList], form: TextForm, max_words: int) -> list
                 f"{at}{count:,} {form.unit}s; expected a sentence of at most {max_words:,}; give "
                 "--max-words if it is a sentence"
             )
-        tokenized.append(candidates)
-    return tokenized
+        encoded.append([[*map(dictionary.index, x), dictionary.eos()] for x in candidates])
+        unknown.update(word for words in candidates for word in words if word not in dictionary)
+    return encoded, unknown
 
 
 def best_lines(

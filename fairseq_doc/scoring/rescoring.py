@@ -8,14 +8,12 @@ b = 0 and tunes a.
 Axes: U lists, n candidates in a list.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
-from fairseq.data import Dictionary
 
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.prefix_tree import (
@@ -38,22 +36,6 @@ class Weights(NamedTuple):
     first_pass: float = 1.0
     language_model: float = 0.0
     words: float = 0.0
-
-
-def encode(
-    dictionary: Dictionary, tokenized: Iterable[Sequence[Sequence[str] | None]]
-) -> tuple[list[list[list[int]]], Counter[str]]:
-    """The indices of each candidate's tokens and end mark, and the tokens outside the dictionary,
-    which are scored as ``<unk>``. A candidate that is None has no indices, and its ln P is -inf."""
-    unknown = Counter[str]()
-    encoded = []
-    for candidates in tokenized:
-        encoded.append(
-            [[] if x is None else [*map(dictionary.index, x), dictionary.eos()] for x in candidates]
-        )
-        for tokens in filter(None, candidates):
-            unknown.update(token for token in tokens if token not in dictionary)
-    return encoded, unknown
 
 
 def totals(rows: Rows) -> np.ndarray:
@@ -104,22 +86,13 @@ class Judge:
         return self(list(map(self.metric.best, values)))
 
 
-def search(
-    judge: Judge,
-    lists: Sequence[NBestList],
-    log_probs: Sequence[np.ndarray],
-    grid: Iterable[Weights],
-) -> dict[Weights, float]:
-    """The metric in percent with each of the weights."""
-    return {weights: judge(choose(lists, log_probs, weights)) for weights in grid}
-
-
 @dataclass(frozen=True)
 class Rescorer:
     """Scores U lists by language models.
 
     Args:
-        encoded: the indices of the candidates; see :func:`encode`.
+        encoded: the indices of the tokens and end mark of each candidate; a candidate without any, a
+            failed parse, has ln P = -inf.
         carry: start each list from the state after the previous list's best candidate; else from a
             zero state, after ``</s>``.
         at_once: number of candidates that are scored together, at least those of one list; it
@@ -165,15 +138,14 @@ class Rescorer:
         """
         weights = Weights()
         rounds: dict[Weights, tuple[dict[Weights, float], list[Rows]]] = {}
-        while True:
+        while weights not in rounds and len(rounds) < MAX_ROUNDS:
             scored = list(self.score(weights))
-            tried = search(judge, self.lists, list(map(totals, scored)), grid)
-            best = judge.metric.best(tried)
-            if not self.carry:
-                return best, tried, scored
+            log_probs = list(map(totals, scored))
+            tried = {one: judge(choose(self.lists, log_probs, one)) for one in grid}
             if weights in tried:  # perhaps not the first ones
                 rounds[weights] = tried, scored
-            weights = best
-            if weights in rounds or len(rounds) == MAX_ROUNDS:
-                best = judge.metric.best({one: rounds[one][0][one] for one in rounds})
-                return best, *rounds[best]
+            weights = judge.metric.best(tried)
+            if not self.carry:
+                return weights, tried, scored
+        best = judge.metric.best({one: rounds[one][0][one] for one in rounds})
+        return best, *rounds[best]

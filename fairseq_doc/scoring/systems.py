@@ -2,13 +2,13 @@
 p-values by bootstrap resampling (Koehn, 2004)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fairseq_doc.scoring.hypotheses import System, best_possible
-from fairseq_doc.scoring.metrics import ROUGES, Metric, rouge_of
+from fairseq_doc.scoring.hypotheses import System
+from fairseq_doc.scoring.metrics import ROUGES, Metric, rouge_of, sacrebleu_metric
 
 # rouge-score keeps only a-z and 0-9: it drops other letters, and # in place of a digit.
 LOST = re.compile(r"[^\W_a-z0-9]|#")
@@ -28,8 +28,7 @@ def score_bleu(
     Returns:
         {metric: {"signature": ..., "systems": [{"score", "mean", "interval", "p", "ceiling"}]}}:
         the mean of the resamples, half the width of their 95 % interval, the p-value of the
-        difference from the first system (None for this one itself), and the score of
-        :func:`best_possible` (None without targets).
+        difference from the first system (None for this one itself), and :meth:`Metric.ceiling`.
     """
     from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.significance import PairedTest
@@ -41,16 +40,15 @@ def score_bleu(
     named: Any = [(system.name, system.hypotheses) for system in systems]
     test: Any = PairedTest(named, metrics, None, test_type="bs", n_samples=resamples)
     signatures, results = test()
-    targets = [best_possible(system, references) for system in systems]
     scores = {}
     for (name, signature), scorer in zip(signatures.items(), metrics.values(), strict=True):
-        rows: list[dict[str, Any]] = []
-        for result, best in zip(results[name], targets, strict=True):
+        metric, rows = sacrebleu_metric(name, scorer), list[dict[str, Any]]()
+        for result, system in zip(results[name], systems, strict=True):
             row = {"score": result.score, "mean": float(result.mean), "interval": float(result.ci)}
             row["p"] = result.p_value
             if rows and row["score"] == rows[0]["score"]:
                 row["p"] = 1.0  # sacrebleu would return the smallest p here
-            row["ceiling"] = best and min(100.0, scorer.corpus_score(best[0], [best[1]]).score)
+            row["ceiling"] = metric.ceiling(system.targets, references)
             rows.append(row)
         scores[name] = {"signature": str(signature), "systems": rows}
     return scores
@@ -64,22 +62,23 @@ def score_rouge(
     Returns:
         {"unstemmed" and "stemmed": {type: [{"f1", "low", "high", "p", "ceiling"} for each
         system]}}: F1 times 100, its 95 % interval, the p-value of the difference from the first
-        system (None for this one itself), F1 of :func:`best_possible` (None without targets).
+        system (None for this one itself), F1 of the undone targets (None without them).
     """
     result: dict[str, dict[str, list[dict[str, Any]]]] = {"unstemmed": {}, "stemmed": {}}
-    targets = [best_possible(system, references) for system in systems]
+    targets = [zip(system.targets, references, strict=True) for system in systems]
+    known = [[pair for pair in pairs if pair[0] is not None] for pairs in targets]
     for name, scores in result.items():
         for kind in ROUGES:
             metric = rouge_of(kind, stemmed=name == "stemmed")
-            f1 = [_f1_of_sentences(metric, system.hypotheses, references) for system in systems]
-            scores[kind] = compare_systems(f1, resamples)
-            for row, best in zip(scores[kind], targets, strict=True):
-                row["ceiling"] = best and 100 * _f1_of_sentences(metric, *best).mean().item()
+            pairs = (zip(system.hypotheses, references, strict=True) for system in systems)
+            scores[kind] = compare_systems([_f1(metric, own) for own in pairs], resamples)
+            for row, own in zip(scores[kind], known, strict=True):
+                row["ceiling"] = 100 * _f1(metric, own).mean().item() if own else None
     return result
 
 
-def _f1_of_sentences(metric: Metric, texts: list[str], references: list[str]) -> np.ndarray:
-    pairs = zip(texts, references, strict=True)
+def _f1(metric: Metric, pairs: Iterable[tuple[str | None, str]]) -> np.ndarray:
+    """F1 of each sentence, (N,), from pairs of a text and its reference."""
     return np.array([metric.statistics(*pair)[0] for pair in pairs])
 
 
@@ -88,7 +87,10 @@ def compare_systems(systems: Sequence[np.ndarray], resamples: int) -> list[dict[
     :func:`score_rouge`. The p-value is two-sided: the share of resampled differences that are at
     least as far from the measured difference as that is from zero; at least 1 / (resamples + 1)."""
     rows: list[dict[str, Any]] = []
-    means = [resampled_means(values, resamples) for values in systems]
+    rng, count = np.random.default_rng(SEED), len(systems[0])
+    drawn = (rng.integers(count, size=count) for _ in range(resamples))
+    # The comparison is paired: the same sentences are drawn for each system.
+    means = np.array([[values[own].mean() for values in systems] for own in drawn]).T
     for values, resampled in zip(systems, means, strict=True):
         low, high = (100 * np.percentile(resampled, (2.5, 97.5))).tolist()
         difference = values.mean() - systems[0].mean()
@@ -97,15 +99,6 @@ def compare_systems(systems: Sequence[np.ndarray], resamples: int) -> list[dict[
         rows.append({"f1": 100 * values.mean().item(), "low": low, "high": high, "p": p})
     rows[0]["p"] = None
     return rows
-
-
-def resampled_means(values: np.ndarray, resamples: int) -> np.ndarray:
-    """Means over sentences drawn with replacement, (resamples,). The comparison of systems is
-    paired, since the same sentences are drawn for each."""
-    rng = np.random.default_rng(SEED)
-    return np.array(
-        [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
-    )
 
 
 def count_lost(references: Sequence[str]) -> tuple[int, int]:

@@ -116,19 +116,14 @@ def test_translations(lists, tmp_path):
 @pytest.mark.parametrize(
     "more, problem",
     [
-        (("--output", "{}/new"), "--weight and --bonus"),
-        (("--output", "{}/dev.ref", "--weight", 1, "--bonus", 0), "dev.ref exists"),
-        (("--output", "{}/dev.nbest", "--weight", 1, "--bonus", 0, "--overwrite"), "is used twice"),
         (("--scores", "{}/new", "--first-pass", "{}/none"), "cannot read"),
         (("--scores", "{}/new", "--costs"), "--costs needs --first-pass"),
         (("--metric", "wer", "--weight", 1, "--bonus", 0), "--metric needs --reference"),
-        (("--metric", "wer", "--reference", "{}/empty.ref", "--weight", 1, "--bonus", 0), "expected references with words"),
         (("--scores", "{}/new", "--max-words", 2), "expected a sentence of at most 2"),
         (("--output", "{}/new", "--weight", 1, "--bonus", 0, "--scores", "/dev/full"), "cannot write /dev/full"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_anything_is_written(lists, more, problem):
-    write(lists.folder / "empty.ref", [f"speaker-{number}" for number in range(60)])
     more = [str(word).format(lists.folder) for word in more]
     assert problem in refused(*lists.words("dev", *more, scored=False))
     assert not (lists.folder / "new").exists()

@@ -2,13 +2,14 @@
 
 import itertools
 
-import numpy as np
 import pytest
 from conftest import refusal
+from generated_text import write
 
-from fairseq_doc.cli.rescore import Options, _ceiling, _judge_of
-from fairseq_doc.scoring.metrics import metric_of
-from fairseq_doc.scoring.nbest_lists import NBestList
+from fairseq_doc.cli import rescore
+from fairseq_doc.cli.rescore import Options
+
+from ..evaluation.conftest import ensemble, peaked_model
 
 LISTS = {"data": "data", "path": "a.pt", "nbest": "lists"}
 WER = {"metric": "wer", "reference": "said", "first_pass": "first"}
@@ -39,27 +40,13 @@ def test_the_grid_begins_with_the_smallest():
     assert options.grid == [*itertools.product([1], [0, 0.5, 1], [0, -1, 1])]
 
 
-TARGETS = ["a b c d e", "f g h i j"]
-
-
-@pytest.mark.parametrize(
-    "metric, targets, expected",
-    [
-        ("bleu", TARGETS, 100.0),
-        ("bleu", [TARGETS[0], None], 100.0),
-        ("bleu", [TARGETS[0], "f g h x y"], 100 * (8 / 10 * 6 / 8 * 4 / 6 * 2 / 4) ** 0.25),
-        ("bleu", [None, None], None),
-        ("wer", TARGETS, None),
-    ],
-)
-def test_the_ceiling_is_what_the_targets_score(metric, targets, expected):
-    lists = [NBestList("0", ["x"], np.zeros(1), ["0-1"], target) for target in targets]
-    assert _ceiling(metric_of(metric), lists, TARGETS) == pytest.approx(expected)
-
-
-def test_the_language_chooses_the_tokenizer_of_bleu():
+@pytest.mark.parametrize("lang, scores", [("zh", True), ("en", False)])
+def test_the_language_chooses_the_tokenizer_of_bleu(tmp_path, monkeypatch, lang, scores):
     """Chinese characters, or one word."""
-    lists = [NBestList("0", ["我们是好人"], np.zeros(1))]
-    bleu = {**LISTS, "metric": "bleu", "reference": "said", "weight": 1, "bonus": 0}
-    judges = [_judge_of(Options(**bleu, lang=lang), lists, ["我们是坏人"]) for lang in ("zh", None)]
-    assert judges[0].first > judges[1].first == 0
+    monkeypatch.setattr(rescore, "ensemble_of", lambda _: ensemble(peaked_model(1)))
+    (tmp_path / "dict.txt").write_text("w0 1\n")
+    nbest = str(write(tmp_path / "lists", ["u-1 我们是好人"]))
+    reference = str(write(tmp_path / "said", ["u 我们是坏人"]))
+    files = {"data": str(tmp_path), "path": "a.pt", "nbest": nbest, "reference": reference}
+    result = rescore.run(Options(**files, metric="bleu", lang=lang, weight=1, bonus=0))
+    assert (result["value"] > 0) == scores and result["ceiling"] is None

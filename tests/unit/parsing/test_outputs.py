@@ -6,41 +6,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.parsing.outputs import repaired, tree_of_output
-from fairseq_doc.preparation.symbols import symbols_of, tree_of
-from fairseq_doc.preparation.trees import bracketed
+from fairseq_doc.parsing.outputs import DROPPED, REPAIRED, WELL_FORMED, tree_of_output
+from fairseq_doc.preparation.symbols import symbols_of
+from fairseq_doc.preparation.trees import Tree
 
 from .conftest import read, trees
 
-DOG = read("(TOP (S (NP (DT The) (NN Dog)) (VP (VBZ barks))))")
-SOURCE = ["the", "dog", "<unk>"]
 LABELS = ("S", "NP", "X-Y", "")
 SYMBOLS = st.sampled_from([*(b + label for label in LABELS for b in "()"), "dog", "-LRB-", "<unk>"])
 
 
-def words_of(symbols):
-    return [symbol for symbol in symbols if symbol[0] not in "()"]
+def collected(symbols):
+    """The tree, under the root TOP, and the kind of an output whose words are right."""
+    words = [symbol for symbol in symbols if symbol[0] not in "()"]
+    return tree_of_output(symbols, words, Tree(tuple(words), ("XX",) * len(words), ()))
 
 
 @given(st.lists(SYMBOLS))
-def test_what_is_repaired_is_well_formed(symbols):
-    result = repaired(symbols)
-    assert words_of(result) == words_of(symbols)
-    assert repaired(result) == result
-    assert len(result) - len(words_of(symbols)) <= 2 * sum(s[0] == "(" for s in symbols)
-    if words_of(symbols):
-        tree = tree_of(result)
-        assert symbols_of(tree, str) == result
-        given_labels = Counter(s[1:] for s in symbols if s[0] == "(")
-        assert Counter(label for label, *_ in tree.brackets[1:]) <= given_labels
-    else:
-        assert result == []
+def test_any_output_with_the_right_words_becomes_a_tree(symbols):
+    tree, kind = collected(symbols)
+    again = symbols_of(tree, str)
+    assert again == symbols if kind == WELL_FORMED else kind == REPAIRED
+    assert collected(again) == (tree, WELL_FORMED)
+    given_labels = Counter(symbol[1:] for symbol in symbols if symbol[0] == "(")
+    assert Counter(label for label, *_ in tree.brackets[1:]) <= given_labels
 
 
 @given(trees())
-def test_what_is_well_formed_is_not_changed(tree):
-    symbols = symbols_of(tree, str)
-    assert repaired(symbols) == symbols
+def test_nothing_is_lost_but_tags_and_the_root(tree):
+    below = tree.brackets if tree.root is None else tree.brackets[1:]
+    rooted = Tree(tree.words, tree.tags, (("TOP", 0, len(tree.words)), *below))
+    source = ["<unk>"] * len(tree.words)
+    hidden = symbols_of(tree, lambda _: "<unk>")
+    assert tree_of_output(hidden, source, tree) == (rooted, WELL_FORMED)
+    assert tree_of_output([*hidden, "<unk>"], source, tree) == (None, DROPPED)
 
 
 @pytest.mark.parametrize(
@@ -54,24 +53,12 @@ def test_what_is_well_formed_is_not_changed(tree):
         ("(S (NP )S a )NP", "(S a )S"),
     ],
 )
-def test_repairs_by_hand(symbols, expected):
-    assert repaired(symbols.split()) == expected.split()
+def test_brackets_are_repaired(symbols, expected):
+    tree, kind = collected(symbols.split())
+    assert (symbols_of(tree, str), kind) == (expected.split(), REPAIRED)
 
 
-@pytest.mark.parametrize(
-    "symbols, tree, how",
-    [
-        ("(S (NP the dog )NP (VP <unk> )VP )S", bracketed(DOG), "well_formed"),
-        ("(S the dog <unk> )S", "(TOP (S (DT The) (NN Dog) (VBZ barks)))", "well_formed"),
-        ("the dog <unk>", "(TOP (DT The) (NN Dog) (VBZ barks))", "well_formed"),
-        ("(S (NP the dog )VP (VP <unk>", bracketed(DOG), "repaired"),
-        ("(S (NP the dog )NP (VP the )VP )S", bracketed(DOG), "repaired"),
-        ("(S (NP dog the )VP (VP <unk>", bracketed(DOG), "repaired"),
-        ("(S (NP the dog )NP )S", None, "dropped"),
-        ("(S (NP the dog )NP (VP <unk> the )VP )S", None, "dropped"),
-        ("", None, "dropped"),
-    ],
-)
-def test_an_output_becomes_a_tree_over_the_sentence(symbols, tree, how):
-    found, kind = tree_of_output(symbols.split(), SOURCE, DOG)
-    assert (found and bracketed(found), kind) == (tree, how)
+def test_other_words_are_replaced_by_those_of_the_sentence():
+    sentence = read("(TOP (S (NP (DT The) (NN Dog)) (VP (VBZ barks))))")
+    symbols, source = "(S (NP the cat )NP (VP <unk> )VP )S".split(), "the dog <unk>".split()
+    assert tree_of_output(symbols, source, sentence) == (sentence, REPAIRED)

@@ -1,30 +1,11 @@
 import pytest
-from conftest import refusal
-from hypothesis import given
 
-from fairseq_doc.preparation.symbols import WordSymbols, shape, symbols_of, tree_of
-from fairseq_doc.preparation.trees import Tree
+from fairseq_doc.preparation.symbols import WordSymbols, shape, symbols_of
 
-from ..parsing.conftest import read, trees
+from ..parsing.conftest import read
 from .conftest import dictionary_of
 
 DOG = "(TOP (S (NP-SBJ (DT The) (NN Dog)) (VP (VBZ barks)) (-RRB- -RRB-)))"
-
-
-def rooted(tree):
-    """The tree under the root TOP."""
-    below = tree.brackets if tree.root is None else tree.brackets[1:]
-    return Tree(tree.words, tree.tags, (("TOP", 0, len(tree.words)), *below))
-
-
-@given(trees())
-def test_nothing_but_tags_and_the_root_is_lost(tree):
-    symbols = symbols_of(tree, str)
-    untagged = Tree(tree.words, ("XX",) * len(tree.words), tree.brackets)
-    assert tree_of(symbols) == rooted(untagged)
-    hidden = symbols_of(tree, lambda word: "<unk>")
-    assert len(hidden) == len(symbols)
-    assert tree_of(hidden, tree.words, tree.tags) == rooted(tree)
 
 
 @pytest.mark.parametrize("root", ["TOP", "S1", "ROOT", ""])
@@ -32,7 +13,6 @@ def test_symbols_are_brackets_with_labels_and_words_in_lower_case(root):
     known = WordSymbols({"the", "dog", "-rrb-"})
     symbols = symbols_of(read(DOG.replace("TOP", root)), known)
     assert symbols == "(S (NP-SBJ the dog )NP-SBJ (VP <unk> )VP -rrb- )S".split()
-    assert tree_of(symbols, "The Dog barks -RRB-".split(), "DT NN VBZ -RRB-".split()) == read(DOG)
 
 
 def test_a_root_that_is_another_is_written():
@@ -86,19 +66,3 @@ def test_a_dictionary_tells_how_its_text_was_made():
     shaped = WordSymbols.of_dictionary(dictionary_of("(NP", ")NP", "dog", "<unk-ing>"))
     assert [plain(word) for word in ("DOG", "Cats", "(NP")] == ["dog", "<unk>", "<unk>"]
     assert [shaped(word) for word in ("DOG", "Cats")] == ["dog", "<unk-capital-s>"]
-
-
-@pytest.mark.parametrize(
-    "symbols",
-    [
-        "a )S",
-        "(S a )S )S",
-        "(S a )NP",
-        "(S (NP a )S )NP",
-        "(S a (NP )NP )S",
-        "(S (NP a )NP",
-        "",
-    ],
-)
-def test_symbols_of_no_tree_are_refused(symbols):
-    assert refusal(tree_of, symbols.split())

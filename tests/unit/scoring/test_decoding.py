@@ -7,7 +7,7 @@ import torch
 from conftest import refusal
 
 from fairseq_doc.evaluation.translation import Found, SearchOptions
-from fairseq_doc.scoring.decoding import DecodingOptions, tune_decoding
+from fairseq_doc.scoring.decoding import DecodingOptions, table, tune_decoding
 from fairseq_doc.scoring.metrics import METRICS, metric_of
 
 from ..conftest import small_translation_model
@@ -24,18 +24,19 @@ def test_each_value_is_that_of_a_search_with_this_pair(metric):
     references = [best.text for best, *_ in own.hypotheses(sources, SearchOptions(beam=1))]
     references[0] += " w1"
     options = DecodingOptions(**FILES, metric=metric, beams="4,1,4", lenpens="0:2:0.5")
-    tuned = tune_decoding(own, sources, references, options, search)
-    assert list(tuned.tried) == [(beam, n / 2) for beam in (1, 4) for n in range(5)]
+    best, result = tune_decoding(own, sources, references, options, search)
+    tried = {(one["beam"], one["lenpen"]): one["value"] for one in result["tried"]}
+    assert list(tried) == [(beam, n / 2) for beam in (1, 4) for n in range(5)]
     judge = metric_of(metric, "t")
-    for (beam, lenpen), value in tuned.tried.items():
+    for (beam, lenpen), value in tried.items():
         settings = SearchOptions(beam=beam, lenpen=lenpen, max_len_b=9)
         texts = [best.text for best, *_ in own.hypotheses(sources, settings)]
         pairs = zip(texts, references, strict=True)
         sums = sum(torch.tensor(judge.statistics(*pair)) for pair in pairs)
         assert value == pytest.approx(judge.value(sums.numpy()))
-    assert len(set(tuned.tried.values())) > 1
-    best = max(tuned.tried.values(), key=lambda value: judge.sign * value)
-    assert tuned.tried[tuned.beam, tuned.lenpen] == best
+    assert len(set(tried.values())) > 1 and best.max_len_b == 9
+    assert result["value"] == max(tried.values(), key=lambda value: judge.sign * value)
+    assert tried[best.beam, best.lenpen] == result["value"] and result["metric"] == judge.name
 
 
 @pytest.mark.parametrize(
@@ -57,14 +58,12 @@ def test_a_beam_is_searched_once_and_ties_keep_the_order_of_the_grid(reference, 
 
     own = SimpleNamespace(search=search, task=SimpleNamespace(cfg=SimpleNamespace(target_lang="t")))
     options = DecodingOptions(**FILES, metric="wer", beams="1,2", lenpens="0:2:0.5")
-    tuned = tune_decoding(own, ["source"], [reference], options, SearchOptions())
-    assert beams == [1, 2] and (tuned.beam, tuned.lenpen) == expected
-    rows = [line.split() for line in tuned.table()]
+    best, result = tune_decoding(own, ["source"], [reference], options, SearchOptions())
+    assert beams == [1, 2] and (best.beam, best.lenpen) == expected
+    rows = [line.split() for line in table(result["tried"], best)]
     assert rows[0] == ["lenpen", "beam", "1", "beam", "2"] and len(rows) == 1 + 5
     starred = [(row[0], row.index(cell)) for row in rows for cell in row if cell.endswith("*")]
     assert starred == [(f"{expected[1]:g}", expected[0])]
-    (best,) = (x for x in tuned.as_json()["tried"] if (x["beam"], x["lenpen"]) == expected)
-    assert best["value"] == tuned.as_json()["value"]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +79,9 @@ def test_options_that_are_refused(options, named):
     assert named in refusal(DecodingOptions, **{**FILES, **options})
 
 
-def test_files_of_different_lengths(tmp_path):
+@pytest.mark.parametrize("lines, problem", [("a\nb\n", "got 2"), ("", "at least one line")])
+def test_files_of_different_lengths_or_without_lines(tmp_path, lines, problem):
     paths = {name: str(tmp_path / name) for name in FILES}
-    (tmp_path / "input").write_text("a\nb\n")
-    (tmp_path / "reference").write_text("a\n")
-    assert "got 2 and 1" in refusal(DecodingOptions(**paths).read)
+    (tmp_path / "input").write_text(lines)
+    (tmp_path / "reference").write_text("a\n" if lines else "")
+    assert problem in refusal(DecodingOptions(**paths).read)

@@ -56,3 +56,20 @@ def test_rouge_is_the_mean_over_sentences(name, pairs):
     scorer = RougeScorer([name])
     scores = [scorer.score(reference, text)[name].fmeasure for text, reference in pairs]
     assert summed(metric_of(name), pairs) == pytest.approx(100 * np.mean(scores))
+
+
+TARGETS = ["a b c d e", "f g h i j"]
+
+
+@pytest.mark.parametrize(
+    "name, targets, expected",
+    [
+        ("bleu", TARGETS, 100.0),
+        ("bleu", [TARGETS[0], None], 100.0),
+        ("bleu", [TARGETS[0], "f g h x y"], 100 * (8 / 10 * 6 / 8 * 4 / 6 * 2 / 4) ** 0.25),
+        ("bleu", [None, None], None),
+        ("wer", TARGETS, None),
+    ],
+)
+def test_the_ceiling_is_what_the_targets_score(name, targets, expected):
+    assert metric_of(name).ceiling(targets, TARGETS) == pytest.approx(expected)

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from conftest import refusal
 from generated_text import block, write
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fairseq_doc.preparation.data_folder import MADE_BY
 from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.scoring.nbest_lists import (
     NBestList,
     best_lines,
+    encode,
     read_kaldi,
     read_translations,
     score_lines,
-    tokenize,
 )
+
+from ..conftest import small_dictionary
 
 LIST = ["a-b-1 the cat", "a-b-2 the  cap", "a-b-3", "u2-1 w"]
 
@@ -47,33 +47,13 @@ def test_kaldis_lists(tmp_path):
     assert list(best_lines(lists, [2, 0], named=True)) == ["a-b", "u2 w"]
 
 
-words = st.lists(st.sampled_from(["w1", "-", "utt-2", "ä", "\u00a0"]), max_size=4)
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["u", "u-1", "-u", "ü"]), st.lists(words, min_size=1), min_size=1
-    )
-)
-def test_kaldis_form_is_written_and_read_again(tmp_path_factory, utterances):
-    lines = [
-        " ".join([f"{name}-{k}", *one])
-        for name, candidates in utterances.items()
-        for k, one in enumerate(candidates, start=1)
-    ]
-    lists, _ = read_kaldi(write(tmp_path_factory.mktemp("x") / "nbest", lines))
-    found = [zip(one.keys, one.texts, strict=True) for one in lists]
-    assert [" ".join(pair).split() for own in found for pair in own] == [x.split() for x in lines]
-    assert [one.name for one in lists] == list(utterances)
-
-
 @pytest.mark.parametrize(
     "files, problem",
     [
         ({"lines": []}, "got an empty"),
         ({"lines": ["u-1 a", "", "u-2 b"]}, "nbest: line 2: expected an n-best list"),
         ({"lines": ["u-1 a", "u-1 b"]}, "got 'u-1 b' a second time"),
-        *(({"lines": [line]}, "nbest: expected the candidates of an utterance") for line in ("the cat", "u-x a", "-1 a")),
+        *(({"lines": [line]}, "nbest: line 1: expected an n-best list") for line in ("the cat", "u-x a", "-1 a")),
         ({"lines": ["u-1 a", "v-1 a", "u-2 b"]}, "got 'u-2'"),
         ({"lines": block(0, "a b")}, "give --format fairseq-generate"),
         *(({"numbers": [line]}, "first_pass: line 1: expected a number") for line in ("u2-1 1 2", "u2-1 nan", "u2-1")),
@@ -123,23 +103,21 @@ def test_without_a_folder_the_d_lines_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change, references, problem",
+    "lacks, has_data, references, problem",
     [
-        (None, None, "marks of BPE or look tokenised"),
-        (None, RAW, "marks of BPE"),
-        ("data", RAW[:1], "references; got 2 and 1"),
-        ("data", ["Zwei.", "Drei."], "targets differ"),
-        (lambda line: "" if line[:2] == "P-" else line, None, "expected the P- lines"),
+        ("", False, None, "marks of BPE or look tokenised"),
+        ("", False, RAW, "marks of BPE"),
+        ("", True, RAW[:1], "expected 1 sentences"),
+        ("", True, ["Zwei.", "Drei."], "targets differ"),
+        ("P-", False, None, "expected the P- lines"),
     ],
 )
 def test_text_that_is_not_plain_or_belongs_to_others_is_refused(
-    tmp_path, data, change, references, problem
+    tmp_path, data, lacks, has_data, references, problem
 ):
-    lines = list(filter(None, map(change, SENTENCES))) if callable(change) else SENTENCES
-    settings = {"data": data} if change == "data" else {}
-    assert problem in refusal(
-        read_lists, tmp_path, lines, references=references, read=read_translations, **settings
-    )
+    lines = [line for line in SENTENCES if not lacks or not line.startswith(lacks)]
+    settings = {"references": references, "data": data if has_data else None}
+    assert problem in refusal(read_lists, tmp_path, lines, read=read_translations, **settings)
 
 
 def test_a_model_of_units_reads_them_as_they_are(tmp_path):
@@ -147,12 +125,18 @@ def test_a_model_of_units_reads_them_as_they_are(tmp_path):
     assert lists[0].texts[0] == "ein@@ e Katze ."
 
 
-def test_a_candidate_with_too_many_words_is_named():
-    lists = [NBestList("u", ["a b c", "a b c d"], np.zeros(2), ["u-1", "u-2"])]
-    words = TextForm()
-    assert tokenize(lists, words, 4) == [[["a", "b", "c"], ["a", "b", "c", "d"]]]
-    message = refusal(tokenize, lists, words, 3)
-    assert "a candidate of 'u': 4 words" in message and "--max-words" in message
+def test_candidates_are_encoded_and_unknown_words_counted():
+    lists = [
+        NBestList("u", ["w0 odd odd", "other"], np.zeros(2)),
+        NBestList("v", [""], np.zeros(1)),
+    ]
+    dictionary = small_dictionary(7)
+    encoded, unknown = encode(lists, TextForm(), dictionary, 3)
+    known, odd, end = dictionary.index("w0"), dictionary.unk(), dictionary.eos()
+    assert encoded == [[[known, odd, odd, end], [odd, end]], [[end]]]
+    assert unknown == {"odd": 2, "other": 1}
+    message = refusal(encode, lists, TextForm(), dictionary, 2)
+    assert "a candidate of 'u': 3 words" in message and "--max-words" in message
 
 
 def test_scores_as_kaldi_reads_them():

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.preparation.text_form import WORDS
-from fairseq_doc.scoring import rescoring
 from fairseq_doc.scoring.metrics import Metric, metric_of
-from fairseq_doc.scoring.nbest_lists import NBestList, tokenize
-from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, encode, search, totals
+from fairseq_doc.scoring.nbest_lists import NBestList, encode
+from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
 from ..evaluation.conftest import EOS, ProgressSpy, ensemble, log_probs_by_hand, peaked_model
 
@@ -32,7 +31,7 @@ def problems(draw):
 
 
 def rescorer(lists, **more):
-    return Rescorer(IT, lists, encode(IT.dictionary, tokenize(lists, WORDS, 9))[0], **more)
+    return Rescorer(IT, lists, encode(lists, WORDS, IT.dictionary, 9)[0], **more)
 
 
 def log_probs_of(lists):
@@ -63,11 +62,6 @@ def test_candidates_have_the_scores_of_their_sentences(problem, at_once):
     longest = [max(map(len, sequences)) for sequences in own.encoded]
     if at_once != 3:
         assert progress.seen == [("score", sum(longest) if at_once == 1 else max(longest))]
-
-
-def test_tokens_outside_the_dictionary_are_counted():
-    encoded, unknown = encode(IT.dictionary, [[["w0", "odd"], None], [["odd", "other"]]])
-    assert encoded == [[[4, 3, EOS], []], [[3, 3, EOS]]] and unknown == {"odd": 2, "other": 1}
 
 
 @settings(max_examples=20)
@@ -112,54 +106,6 @@ def test_weights_tuned_with_carried_states_give_their_value_again(problem):
     assert value == tried[weights] <= judge([one.first_pass.argmax() for one in lists])
 
 
-MANY = [Weights(1, n) for n in range(1, 9)]
-
-
-@pytest.mark.parametrize(
-    "rounds, best",
-    [
-        # they alternate: the better one of those with which the lists were scored
-        ([{0: 90, 1: 10}, {0: 50, 1: 60}, {0: 80, 1: 75}], 1),
-        # they never repeat: the best of five
-        ([{n: 99, n - 1: 10 * n} for n in range(6)], 4),
-    ],
-)
-def test_tuning_with_carried_states_ends(monkeypatch, rounds, best):
-    values = iter([{MANY[n]: value for n, value in own.items()} for own in rounds])
-    monkeypatch.setattr(rescoring, "search", lambda *_: next(values))
-    lists = [NBestList("u", ["w0"], np.zeros(1))]
-    weights, tried, _ = rescorer(lists, carry=True).tune(JUDGE, GRID)
-    assert weights == MANY[best] and tried[weights] == rounds[best + 1][best]
-    assert not list(values)
-
-
-def test_without_a_bonus_the_empty_candidate_wins():
-    lists = [NBestList("u", ["w0 w1 w2 w1 w0 w2", ""], np.zeros(2))]
-    log_probs = log_probs_of(lists)
-    chosen = [choose(lists, log_probs, Weights(1, *pair)) for pair in ((1, 0), (1, 9), (0, 0))]
-    assert chosen == [[1], [0], [0]]  # the last are equal: the first
-
-
-@given(st.lists(st.tuples(st.integers(-3, 0), st.integers(-3, 0)), min_size=1, max_size=8))
-def test_the_first_of_several_best_candidates_wins(numbers):
-    own, log_probs = (np.array(x, dtype=float) for x in zip(*numbers, strict=True))
-    scores = [b + 2 * a for a, b in numbers]
-    lists = [NBestList("u", [""] * len(own), own), NBestList("v", [""], np.zeros(1))]
-    chosen = choose(lists, [log_probs, np.zeros(1)], Weights(2.0, 1.0))
-    assert chosen == [scores.index(max(scores)), 0]
-
-
-@pytest.mark.parametrize("weights", [Weights(0.0, 1.0), Weights(5.0, 1.0)])
-def test_a_candidate_without_tokens_is_the_last_choice(weights):
-    lists = [
-        NBestList("u", ["(())", "w0"], np.array([9.0, -9.0])),
-        NBestList("v", ["(())"], np.zeros(1)),
-    ]
-    encoded, _ = encode(IT.dictionary, [[None, ["w0"]], [None]])
-    log_probs = list(map(totals, Rescorer(IT, lists, encoded).score()))
-    assert choose(lists, log_probs, weights) == [1, 0]
-
-
 # By hand: the right choice is the second candidate of the one list and the first of the other. The one
 # changes at the weight 2/3 of the first pass, the other at 2. Statistics: right, in all.
 F1 = Metric("F1", 1, lambda a, b: (0, 0), lambda sums: 100 * sums[0] / sums[1])
@@ -178,10 +124,51 @@ def test_the_metric_follows_from_the_summed_statistics():
 
 
 @pytest.mark.parametrize(
-    "weights, best",
-    [([0.0, 0.7, 1.0, 1.9, 3.0], 0.7), ([3.0, 1.9, 0.7, 1.0], 1.9), ([0.0, 0.5], 0)],
+    "weight, chosen",
+    [(0.0, [0, 0]), (0.5, [0, 0]), (0.7, [1, 0]), (1.9, [1, 0]), (3.0, [1, 1])],
 )
-def test_the_first_of_the_best_weights_wins(weights, best):
-    tried = search(JUDGE, TWO, TWO_LM, [Weights(weight, 1.0) for weight in weights])
-    found = F1.best(tried)
-    assert found == (best, 1.0, 0.0) and tried[found] == (100 if best else 87.5)
+def test_the_weight_of_the_first_pass_changes_the_choice(weight, chosen):
+    assert choose(TWO, TWO_LM, Weights(weight, 1.0)) == chosen
+
+
+MANY = [Weights(1, n) for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    "rounds, best",
+    [
+        # they alternate: the better one of those with which the lists were scored
+        ([{1: 90, 2: 10}, {1: 50, 2: 60}, {1: 80, 2: 75}], 2),
+        # they never repeat: the best of five
+        ([{n + 1: 99, n: 10 * n} for n in range(1, 7)], 6),
+    ],
+)
+def test_tuning_with_carried_states_ends(rounds, best):
+    class Scripted(Judge):
+        """The value of each of ``MANY`` in each round."""
+
+        def __call__(self, chosen):
+            return next(values)
+
+    values = iter([own.get(n, 0) for own in rounds for n in range(1, 9)])
+    lists = [NBestList("u", ["w0"], np.zeros(1))]
+    weights, tried, _ = rescorer(lists, carry=True).tune(Scripted(F1, []), MANY[1:])
+    assert weights == MANY[best] and tried[weights] == rounds[-1][best]
+    assert not list(values)
+
+
+def test_without_a_bonus_the_empty_candidate_wins():
+    lists = [NBestList("u", ["w0 w1 w2 w1 w0 w2", ""], np.zeros(2))]
+    log_probs = log_probs_of(lists)
+    chosen = [choose(lists, log_probs, Weights(1, *pair)) for pair in ((1, 0), (1, 9), (0, 0))]
+    assert chosen == [[1], [0], [0]]  # the last are equal: the first
+
+
+@pytest.mark.parametrize("weights", [Weights(0.0, 1.0), Weights(5.0, 1.0)])
+def test_a_candidate_without_tokens_is_the_last_choice(weights):
+    lists = [
+        NBestList("u", ["(())", "w0"], np.array([9.0, -9.0])),
+        NBestList("v", ["(())"], np.zeros(1)),
+    ]
+    log_probs = list(map(totals, Rescorer(IT, lists, [[[], [4, EOS]], [[]]]).score()))
+    assert choose(lists, log_probs, weights) == [1, 0]
