@@ -132,13 +132,12 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _check_sixteen_bits(cfg, on_cpu):
-    """Refuse 16-bit optimizers on a CPU: they need a GPU or, with fairseq-train --bf16, a TPU."""
+    """Refuse 16-bit optimizers on a CPU. With --bf16 fairseq-train sets ``tpu`` on every machine."""
     common = cfg.common
     if not (common.fp16 or common.bf16):
         return
     name = "--fp16" if common.fp16 else "--bf16"
-    on_tpu = common.tpu and not common.cpu
-    if find_spec("torch_xla") is None if on_tpu else on_cpu:
+    if on_cpu or (common.tpu and find_spec("torch_xla") is None):
         raise FairseqDocError(
             f"{name} needs a GPU (--bf16: a TPU with torch_xla); on a CPU give --matmul-precision "
             "bfloat16 instead"

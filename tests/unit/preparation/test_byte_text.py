@@ -20,7 +20,7 @@ from fairseq_doc.preparation.byte_text import (
     lines_of,
     make_dictionary,
 )
-from fairseq_doc.preparation.byte_tokens import NAMES
+from fairseq_doc.preparation.text_form import NAMES
 
 EVERY_BYTE = make_dictionary(np.ones(256, np.int64))
 texts = st.lists(st.sampled_from([b"\n", b"a", b"b\xff", b"\r\n", b" \x00"]), min_size=1).map(

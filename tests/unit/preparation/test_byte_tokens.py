@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.preparation.byte_tokens import NAMES, text_of, tokens_of, unit_of
+from fairseq_doc.preparation.text_form import NAMES, text_of, tokens_of, unit_of
 
 from .conftest import dictionary_of
 

@@ -13,11 +13,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fairseq_doc.files import text_lines
-from fairseq_doc.preparation.byte_tokens import NAMES
 from fairseq_doc.preparation.corpora import PUBLISHED, LanguageModelText, PublishedCounts
 from fairseq_doc.preparation.language_model import bytes_of_splits, prepare, write_text
 from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline
-from fairseq_doc.preparation.text_form import WORDS, form_of
+from fairseq_doc.preparation.text_form import NAMES, WORDS, form_of
 from fairseq_doc.preparation.tokenization import untokenised
 
 from .conftest import binarised, contents, lines_of, made, refusal, spoil, write, write_splits
