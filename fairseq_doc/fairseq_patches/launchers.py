@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -132,15 +131,15 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _check_sixteen_bits(cfg, on_cpu):
-    """Refuse 16-bit optimizers on a CPU. With --bf16 fairseq-train sets ``tpu`` on every machine."""
+    """Refuse 16-bit optimizers on a CPU, and on a TPU, which fairseq-train --bf16 takes for given."""
     common = cfg.common
     if not (common.fp16 or common.bf16):
         return
     name = "--fp16" if common.fp16 else "--bf16"
-    if on_cpu or (common.tpu and find_spec("torch_xla") is None):
+    if on_cpu or common.tpu:
         raise FairseqDocError(
-            f"{name} needs a GPU (--bf16: a TPU with torch_xla); on a CPU give --matmul-precision "
-            "bfloat16 instead"
+            f"{name} needs a GPU (fairseq-train --bf16: a TPU); give --matmul-precision bfloat16, or "
+            "--amp on a GPU, instead"
         )
     if getattr(cfg.model, "matmul_precision", "float32") != "float32":
         raise FairseqDocError(

@@ -98,11 +98,3 @@ def test_a_context_window_is_refused(corpus, trained):
 
 def test_preparation_does_not_overwrite(corpus, tmp_path):
     assert "exists" in refused("prepare-lm", "text", corpus.text, corpus.data)
-
-
-def test_broken_settings_in_yaml(server, tmp_path):
-    (tmp_path / "run.yaml").write_text(f"common:\n  user_dir: {PACKAGE}\n task: [x\n")
-    result = server.run("fairseq-hydra-train --config-dir . --config-name run", tmp_path)
-    error = error_of(result.out + result.err)
-    assert result.status == 1
-    assert f'{tmp_path}/run.yaml", line 3' in error and "expected <block end>" in error

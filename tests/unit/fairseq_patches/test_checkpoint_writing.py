@@ -3,7 +3,6 @@
 import contextlib
 import os
 import resource
-from unittest import mock
 
 import pytest
 import torch
@@ -105,14 +104,3 @@ def test_a_save_that_is_interrupted_ends_as_the_signal_asks(last, error, count, 
         save(last)
     assert caught.value is error
     assert_folder(last)
-
-
-def test_a_copy_that_is_killed_leaves_the_last_checkpoint(last, monkeypatch):
-    new = last.with_name("checkpoint1.pt")
-    new.write_bytes(b"new")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("shutil.copyfileobj", mock.Mock(side_effect=KeyboardInterrupt))
-        copy(new, last)
-    assert_folder(last, new.name)
-    assert copy(new, last)
-    assert_folder(last, new.name, contents=b"new")
