@@ -16,7 +16,6 @@ from fairseq_doc.preparation.byte_text import (
     bytes_of,
     check_not_packed,
     counts_of_bytes,
-    line_ends,
     lines_of,
     make_dictionary,
 )
@@ -99,11 +98,3 @@ def test_a_compressed_file_is_refused_and_no_other(tmp_path, pack):
     for text in (b"", b"P", b"PK", b"BZh9", b"a" + pack(b"text")):
         path.write_bytes(text)
         check_not_packed(path)
-
-
-@pytest.mark.parametrize(
-    "text, ends",
-    [(b"", []), (b"a", [1]), (b"\n", [1]), (b"a\n\r\n", [2, 4]), (b"\n\nab", [1, 2, 4])],
-)
-def test_line_ends(tmp_path, chunk, text, ends):
-    assert line_ends(of_bytes(text)).tolist() == ends
