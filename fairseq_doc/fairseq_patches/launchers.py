@@ -131,15 +131,15 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _check_sixteen_bits(cfg, on_cpu):
-    """Refuse 16-bit optimizers on a CPU, and on a TPU, which fairseq-train --bf16 takes for given."""
+    """Refuse 16-bit optimizers on a CPU, and on a TPU, which fairseq-train --bf16 always selects."""
     common = cfg.common
     if not (common.fp16 or common.bf16):
         return
     name = "--fp16" if common.fp16 else "--bf16"
     if on_cpu or common.tpu:
         raise FairseqDocError(
-            f"{name} needs a GPU (fairseq-train --bf16: a TPU); give --matmul-precision bfloat16, or "
-            "--amp on a GPU, instead"
+            f"{name} needs a GPU, and fairseq-train --bf16 a TPU, which is not supported: give "
+            "--matmul-precision bfloat16, or --amp on a GPU"
         )
     if getattr(cfg.model, "matmul_precision", "float32") != "float32":
         raise FairseqDocError(

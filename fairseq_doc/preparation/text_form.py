@@ -82,16 +82,16 @@ class TextForm:
         if self.tokenizer == "none" and self.marks_unknown:
             return lambda line: " ".join(tokens_of(line, WORD))
         tokenize = make_tokenizer(self.tokenizer, self.language)
-        return self._around_unknown(lambda line: tokenize(clean(line)))
+        return self._keeping_unknown(lambda line: tokenize(clean(line)))
 
     @cached_property
     def units(self) -> Callable[[str], str]:
         """Line of words -> its units."""
         if self.model is None:
             return str
-        return self._around_unknown(make_segmenter(self.bpe, self.model))
+        return self._keeping_unknown(make_segmenter(self.bpe, self.model))
 
-    def _around_unknown(self, function: Callable[[str], str]) -> Callable[[str], str]:
+    def _keeping_unknown(self, function: Callable[[str], str]) -> Callable[[str], str]:
         return _around_unknown(function) if self.marks_unknown else function
 
     def tokens(self, line: str) -> list[str]:
