@@ -1,6 +1,5 @@
 """Checkpoints are whole and on the disk before they replace another."""
 
-import contextlib
 import os
 import resource
 
@@ -11,7 +10,6 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from fairseq_doc import files, registration  # noqa: F401
-from fairseq_doc.fairseq_patches import checkpoint_writing
 
 
 @pytest.fixture
@@ -70,37 +68,4 @@ def test_on_a_full_disk_the_last_checkpoint_stays_and_the_error_says_so(last, by
 def test_an_error_that_is_not_the_disks_is_passed_on(last):
     with pytest.raises(Exception, match="local object"):
         checkpoint_utils.torch_persistent_save({"f": lambda: 0}, str(last))
-    assert_folder(last)
-
-
-class Interrupted:
-    """A file whose ``count``-th write is interrupted."""
-
-    def __init__(self, file, count, error):
-        self._file, self._count, self._error = file, count, error
-
-    def write(self, data):
-        self._count -= 1
-        if self._count == 0:
-            raise self._error
-        return self._file.write(data)
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-
-@pytest.mark.parametrize("count", [1, 20])
-@pytest.mark.parametrize("error", [SystemExit(143), KeyboardInterrupt()], ids=["SIGTERM", "Ctrl-C"])
-def test_a_save_that_is_interrupted_ends_as_the_signal_asks(last, error, count, monkeypatch):
-    """torch still ends the archive of such a save, which raises an error of its own."""
-
-    @contextlib.contextmanager
-    def whole_file(*args, **settings):
-        with files.whole_file(*args, **settings) as file:
-            yield Interrupted(file, count, error)
-
-    monkeypatch.setattr(checkpoint_writing, "whole_file", whole_file)
-    with pytest.raises(type(error)) as caught:
-        save(last)
-    assert caught.value is error
     assert_folder(last)
