@@ -98,3 +98,10 @@ def test_a_context_window_is_refused(corpus, trained):
 
 def test_preparation_does_not_overwrite(corpus, tmp_path):
     assert "exists" in refused("prepare-lm", "text", corpus.text, corpus.data)
+
+
+def test_settings_in_a_yaml_file_that_is_missing(server, tmp_path):
+    """fairseq-hydra-train would train with its defaults."""
+    result = server.run("fairseq-hydra-train --config-dir . --config-name run", tmp_path)
+    assert result.status == 1
+    assert "run.yaml does not exist" in error_of(result.out + result.err)
