@@ -13,11 +13,10 @@ The data goes through the files in this order, and each imports only from what l
     preparation/                     text and trees -> binarised data
         tokenization.py              Moses, BPE and its models, reserved symbols
         data_folder.py               a folder that is written whole or not at all; its settings
-        byte_tokens.py               plain text <-> words or bytes as tokens
         binarisation.py              fairseq-preprocess, and what it binarised
+        text_form.py                 plain text <-> words, units or bytes, by the data folder
         byte_text.py                 bytes -> dictionary and binarised splits
         raw_counts.py                lines, words, characters and bytes of a text as written
-        text_form.py                 plain text <-> tokens, by what the data folder says
         pipeline.py                  clean text of one side or two -> units -> binarised data
         parallel_text.py             raw pairs -> clean, tokenised pairs -> data
         pydoc_text.py                the text that every Python carries
@@ -64,8 +63,7 @@ The data goes through the files in this order, and each imports only from what l
     optim/averaged_weights.py        optimizers that average a model's weights; Adam, then averaging
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
     optim/plateau.py                 validation losses -> a lower learning rate, averaging, the end
-    tasks/bptt_options.py            the task's options, and which cannot be honoured
-    tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
+    tasks/bptt_language_modeling.py  options, dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
     registration.py                  imports what fairseq registers
     conversion/average.py            several checkpoints -> the mean of their weights

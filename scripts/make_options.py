@@ -21,7 +21,7 @@ from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc, lstm_melis_lm
 from fairseq_doc.optim.averaged_weights import AveragedAdamConfig
 from fairseq_doc.optim.nt_asgd import NTASGDConfig
 from fairseq_doc.optim.plateau import PlateauScheduleConfig
-from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
+from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingConfig
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 

@@ -22,9 +22,8 @@ from fairseq_doc.evaluation.scoring import MAX_TOKENS, MAX_WORDS, STATES, check_
 from fairseq_doc.files import text_lines
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.options import REQUIRED, group, option
-from fairseq_doc.preparation.byte_tokens import BYTE
 from fairseq_doc.preparation.raw_counts import RawCounts, count, with_line_ends
-from fairseq_doc.preparation.text_form import TextForm, form_of
+from fairseq_doc.preparation.text_form import BYTE, TextForm, form_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.translation import load_translator
 from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.options import option
-from fairseq_doc.preparation.byte_tokens import WORD
-from fairseq_doc.preparation.text_form import TextForm, form_of_side
+from fairseq_doc.preparation.text_form import WORD, TextForm, form_of_side
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, why_unusable
 
 EXAMPLE = (

@@ -16,8 +16,7 @@ import fairseq_doc
 from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.errors import FairseqDocError, first_usage_error, require
 from fairseq_doc.ops.matmul import PRECISIONS
-from fairseq_doc.preparation.byte_tokens import unit_of
-from fairseq_doc.preparation.text_form import TextForm, form_of
+from fairseq_doc.preparation.text_form import TextForm, form_of, unit_of
 
 Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
 Own = TypeVar("Own", bound="LoadedModels")

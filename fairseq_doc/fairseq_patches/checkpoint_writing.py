@@ -23,10 +23,8 @@ def save_whole(save, obj, filename, async_write=False):
         try:
             torch.save(obj, file)
         except RuntimeError as error:
-            # torch tried to close its archive, and its error hides the disk's or SIGTERM's.
-            first = error.__context__
-            if isinstance(first, OSError) or (first and not isinstance(first, Exception)):
-                raise first from None
+            if isinstance(error.__context__, OSError):  # hidden by torch, which closed its archive
+                raise error.__context__ from None
             raise
 
 

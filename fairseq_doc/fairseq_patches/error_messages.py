@@ -9,15 +9,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from traceback import walk_tb
 from types import TracebackType
 
-import yaml
 from fairseq import options, registry
 from fairseq.criterions import adaptive_loss
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 from torch.distributed import DistNetworkError, DistStoreError
 
 from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, interruption, shown
@@ -36,12 +32,10 @@ _OF_FAIRSEQ = {
     "or sample text from it by fairseq-doc generate",
     "--replace-unk requires": "; leave it out: fairseq 0.12 does not store the alignment",
     "AdaptiveLoss is not compatible": f"; {_NO_ADAPTIVE_SOFTMAX}",
-    "Invalid loaded object type": "; expected a YAML mapping of names to values",
     "Model file not found": "",
     "Dataset not found": "",
     "Size of sample": ", or give --max-source-positions and --max-target-positions",
 }
-_OF_YAML = (yaml.YAMLError, HydraException, OmegaConfBaseException, UnicodeDecodeError)
 LONGEST = 500  # maximal number of characters of fairseq's message
 
 
@@ -90,12 +84,6 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
         return "expected --arch, such as lstm_doc_lm or lstm_luong_doc; got none"
     if _file_of(error, traceback) == adaptive_loss.__file__ and isinstance(error, AssertionError):
         return f"--criterion adaptive_loss: {_NO_ADAPTIVE_SOFTMAX}"
-    if _file_of(error, traceback) == registry.__file__ and isinstance(error, KeyError):
-        return f"expected a name registered with fairseq; got {shown(str(error.args[0]))}"
-    reads_yaml = Path(sys.argv[0]).stem in ("fairseq-hydra-train", "hydra_train")
-    if reads_yaml and isinstance(error, _OF_YAML):
-        reason = " ".join(str(error.__cause__ or "").split())
-        return f"settings in YAML: {text} {reason}"[:LONGEST].rstrip()
     return None
 
 

@@ -13,9 +13,7 @@ from fairseq_doc.fairseq_patches.wrapping import replaces
 @replaces(data_utils, "batch_by_size")
 def batch_everything(batch_by_size, indices, *args, **kwargs):
     """fairseq's batches, and one with the sentences that they leave out."""
-    if (
-        kwargs.get("fixed_shapes") is not None
-    ):  # such batches do not follow the order of the indices
+    if kwargs.get("fixed_shapes") is not None:  # such batches are in another order
         return batch_by_size(indices, *args, **kwargs)
     if not isinstance(indices, np.ndarray):
         indices = np.fromiter(indices, dtype=np.int64)

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -132,16 +131,15 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _check_sixteen_bits(cfg, on_cpu):
-    """Refuse 16-bit optimizers on a CPU: they need a GPU or, with fairseq-train --bf16, a TPU."""
+    """Refuse 16-bit optimizers on a CPU, and on a TPU, which fairseq-train --bf16 always selects."""
     common = cfg.common
     if not (common.fp16 or common.bf16):
         return
     name = "--fp16" if common.fp16 else "--bf16"
-    on_tpu = common.tpu and not common.cpu
-    if find_spec("torch_xla") is None if on_tpu else on_cpu:
+    if on_cpu or common.tpu:
         raise FairseqDocError(
-            f"{name} needs a GPU (--bf16: a TPU with torch_xla); on a CPU give --matmul-precision "
-            "bfloat16 instead"
+            f"{name} needs a GPU, and fairseq-train --bf16 a TPU, which is not supported: give "
+            "--matmul-precision bfloat16, or --amp on a GPU"
         )
     if getattr(cfg.model, "matmul_precision", "float32") != "float32":
         raise FairseqDocError(

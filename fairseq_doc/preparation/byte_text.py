@@ -13,7 +13,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dt
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import whole_file
 from fairseq_doc.preparation.binarisation import SplitCounts
-from fairseq_doc.preparation.byte_tokens import LINE_FEED, NAMES
+from fairseq_doc.preparation.text_form import LINE_FEED, NAMES
 
 CHUNK = 1 << 22  # bytes that numpy widens at once
 _PACKED = (b"\x1f\x8b\x08", b"PK\x03\x04", b"BZh91AY&SY", b"\xfd7zXZ\x00")  # gzip, zip, bzip2, xz

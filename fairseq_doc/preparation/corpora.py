@@ -9,9 +9,8 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, check_ranges, option
 from fairseq_doc.preparation.byte_text import check_not_packed
-from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
 from fairseq_doc.preparation.pipeline import SPLITS
-from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of
+from fairseq_doc.preparation.text_form import BYTE, UNITS, WORD, WORDS, TextForm, form_of
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, check_merges
 
 # Names of any text's files, those of Mikolov's Penn Treebank and of WikiText-2.

@@ -12,11 +12,16 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines, write_lines
 from fairseq_doc.preparation import byte_text, pydoc_text, raw_counts
 from fairseq_doc.preparation.binarisation import Counts, load_dictionary
-from fairseq_doc.preparation.byte_tokens import BYTE, WORD
-from fairseq_doc.preparation.corpora import ENWIK8, TEXT, LanguageModelText, percentages_of
+from fairseq_doc.preparation.corpora import (
+    ENWIK8,
+    PYDOC,
+    TEXT,
+    LanguageModelText,
+    percentages_of,
+)
 from fairseq_doc.preparation.data_folder import Say, new_data_folder, write_settings
 from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline
-from fairseq_doc.preparation.text_form import WORDS, TextForm
+from fairseq_doc.preparation.text_form import BYTE, WORD, WORDS, TextForm
 from fairseq_doc.preparation.tokenization import (
     UNKNOWN,
     model_name,
@@ -129,10 +134,14 @@ def bytes_of_splits(settings: LanguageModelText, files: dict[str, Path]) -> dict
 
 
 def binarise_as_bytes(
-    settings: LanguageModelText, files: dict[str, Path], data: Path, say: Say
+    settings: LanguageModelText,
+    texts: dict[str, np.ndarray],
+    files: dict[str, Path],
+    data: Path,
+    say: Say,
 ) -> Counts:
     """Write the dictionary and the splits of bytes."""
-    texts, expected = bytes_of_splits(settings, files), settings.counts
+    expected = settings.counts
     for split in texts:
         if expected is not None and settings.corpus != ENWIK8:  # counts of words
             words = sum(len(line.encode().split()) + 1 for line in text_lines(files[split]))
@@ -161,28 +170,6 @@ def binarise_as_bytes(
 # ---- both ----
 
 
-def count_raw_text(
-    settings: LanguageModelText, files: dict[str, Path], counts: Counts, folder: Path, say: Say
-) -> None:
-    """Count the text as written."""
-    if settings.unit == BYTE:
-        whole = bytes_of_splits(settings, files)
-        texts = {split: byte_text.lines_of(text) for split, text in whole.items()}
-    else:
-        texts = {
-            split: raw_counts.with_line_ends((line for _, line in lines), WORD)
-            for split, _, lines in lines_of(settings, files)
-        }
-    found = {}
-    for split, lines in texts.items():
-        own = found[split] = raw_counts.count(lines, counts.splits[split].tokens)
-        say(
-            f"{split}: {own.lines} lines, {own.words} words, {own.characters} characters and "
-            f"{own.bytes} bytes as written"
-        )
-    raw_counts.write(found, folder)
-
-
 def prepare(
     settings: LanguageModelText, destination: Path, workers: int = 1, say: Say = print
 ) -> Counts:
@@ -193,18 +180,18 @@ def prepare(
     with new_data_folder(destination, say) as (data, say):
         if settings.form != WORDS:
             _write_settings(settings, files, data)
-        text = data.parent / "text"
-        if not files:  # of pydoc, which is kept
-            text = data / "text"
-            text.mkdir()
-            pydoc_text.write(text, say)
-            files = {split: text / f"{split}.txt" for split in SPLITS}
-        elif settings.unit == WORD:
+        if settings.corpus == PYDOC:
+            (data / "text").mkdir()  # which is kept
+            pydoc_text.write(data / "text", say)
+            files = {split: data / "text" / f"{split}.txt" for split in SPLITS}
+        if settings.unit == BYTE:
+            texts = bytes_of_splits(settings, files)
+            counts = binarise_as_bytes(settings, texts, files, data, say)
+            raw = {split: byte_text.lines_of(text) for split, text in texts.items()}
+        else:
+            text = data.parent / "text"
             text.mkdir()
             write_text(settings, files, text, say)
-        if settings.unit == BYTE:
-            counts = binarise_as_bytes(settings, files, data, say)
-        else:
             pipeline = Pipeline(
                 {ONE_SIDE: settings.form},
                 merges=settings.merges or 0,
@@ -214,7 +201,11 @@ def prepare(
             )
             counts = pipeline.run(text, data, say)[ONE_SIDE]
             check_words(settings, counts, say)
-        count_raw_text(settings, files, counts, data, say)
+            raw = {
+                split: raw_counts.with_line_ends((line for _, line in lines), WORD)
+                for split, _, lines in lines_of(settings, files)
+            }
+        raw_counts.write(raw, counts, data, say)
     return counts
 
 

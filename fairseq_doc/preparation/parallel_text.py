@@ -19,10 +19,9 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import REQUIRED, check_ranges, option
 from fairseq_doc.preparation.binarisation import Counts
-from fairseq_doc.preparation.byte_tokens import WORD
 from fairseq_doc.preparation.data_folder import Say, new_data_folder, write_settings
 from fairseq_doc.preparation.pipeline import Pipeline, made_lines
-from fairseq_doc.preparation.text_form import TextForm
+from fairseq_doc.preparation.text_form import WORD, TextForm
 from fairseq_doc.preparation.tokenization import (
     BPE_KINDS,
     TOKENIZERS,

@@ -14,7 +14,9 @@ from fairseq.utils import split_paths
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import read_text, write_lines
-from fairseq_doc.preparation.byte_tokens import BYTE
+from fairseq_doc.preparation.binarisation import Counts
+from fairseq_doc.preparation.data_folder import Say
+from fairseq_doc.preparation.text_form import BYTE
 
 NAME = "raw_counts.json"  # {split: its RawCounts}
 
@@ -50,9 +52,16 @@ def with_line_ends(lines: Iterable[str], unit: str) -> Iterator[str]:
     return (f"{line if unit == BYTE else line.removesuffix(chr(13))}\n" for line in lines)
 
 
-def write(counts: Mapping[str, RawCounts], folder: Path) -> None:
-    """Write the counts of each split."""
-    content = {split: asdict(own) for split, own in counts.items()}
+def write(texts: Mapping[str, Iterable[str]], counts: Counts, folder: Path, say: Say) -> None:
+    """Count the lines of each split, see :func:`count`, report the counts and write them."""
+    content = {}
+    for split, lines in texts.items():
+        own = count(lines, counts.splits[split].tokens)
+        say(
+            f"{split}: {own.lines} lines, {own.words} words, {own.characters} characters and "
+            f"{own.bytes} bytes as written"
+        )
+        content[split] = asdict(own)
     write_lines(folder / NAME, [json.dumps(content, indent=1)])
 
 

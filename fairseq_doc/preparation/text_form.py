@@ -1,4 +1,8 @@
-"""Plain text <-> a model's tokens, by what the data folder says of its preparation."""
+"""Plain text <-> a model's tokens, by what the data folder says of its preparation.
+
+Tokens are words, units of words, or bytes. A byte is named as in sentencepiece, such as ``<0x61>``;
+the line feed is the end mark ``</s>``.
+"""
 
 import html
 import re
@@ -9,11 +13,11 @@ from pathlib import Path
 
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import post_process
+from fairseq.tokenizer import tokenize_line
 from fairseq.utils import split_paths
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.preparation.binarisation import load_dictionary
-from fairseq_doc.preparation.byte_tokens import BYTE, WORD, text_of, tokens_of, unit_of
 from fairseq_doc.preparation.data_folder import SETTINGS, read_settings
 from fairseq_doc.preparation.tokenization import (
     CONTROL,
@@ -26,8 +30,37 @@ from fairseq_doc.preparation.tokenization import (
     moses,
 )
 
+WORD, BYTE = UNITS = ("word", "byte")
+END = "</s>"
+LINE_FEED = 0x0A
+NAMES = [END if byte == LINE_FEED else f"<0x{byte:02X}>" for byte in range(256)]
+_BYTE_OF = {name: bytes([byte]) for byte, name in enumerate(NAMES)}
+_REPLACEMENT = "\ufffd".encode()
 _BYTE_WORDS = re.compile(r"\s*\S+\s*|\s+")
 _UNKNOWN = re.compile(rf"(?:^|(?<=\s)){UNKNOWN}(?=\s|$)")
+
+
+def unit_of(dictionary: Dictionary) -> str:
+    """``byte`` if every symbol but fairseq's own names a byte, else ``word``."""
+    own = dictionary.symbols[dictionary.nspecial :]
+    return BYTE if own and all(symbol in _BYTE_OF for symbol in own) else WORD
+
+
+def tokens_of(text: str, unit: str) -> list[str]:
+    """The tokens of plain text: its words between blanks, or its bytes in UTF-8, where a lone
+    surrogate is any other byte (``surrogateescape``). ``unit``: one of ``UNITS``."""
+    if unit == BYTE:
+        return [NAMES[byte] for byte in text.encode("utf-8", "surrogateescape")]
+    return tokenize_line(text)
+
+
+def text_of(tokens: Iterable[str], unit: str) -> str:
+    """The plain text of tokens; an end mark is a line feed. Bytes that are not UTF-8, and tokens
+    that name no byte, become U+FFFD."""
+    if unit == BYTE:
+        data = b"".join(_BYTE_OF.get(token, _REPLACEMENT) for token in tokens)
+        return data.decode("utf-8", "replace")
+    return re.sub(" ?\n ?", "\n", " ".join("\n" if token == END else token for token in tokens))
 
 
 @dataclass(frozen=True)
@@ -49,16 +82,16 @@ class TextForm:
         if self.tokenizer == "none" and self.marks_unknown:
             return lambda line: " ".join(tokens_of(line, WORD))
         tokenize = make_tokenizer(self.tokenizer, self.language)
-        return self._around_unknown(lambda line: tokenize(clean(line)))
+        return self._keeping_unknown(lambda line: tokenize(clean(line)))
 
     @cached_property
     def units(self) -> Callable[[str], str]:
         """Line of words -> its units."""
         if self.model is None:
             return str
-        return self._around_unknown(make_segmenter(self.bpe, self.model))
+        return self._keeping_unknown(make_segmenter(self.bpe, self.model))
 
-    def _around_unknown(self, function: Callable[[str], str]) -> Callable[[str], str]:
+    def _keeping_unknown(self, function: Callable[[str], str]) -> Callable[[str], str]:
         return _around_unknown(function) if self.marks_unknown else function
 
     def tokens(self, line: str) -> list[str]:

@@ -9,7 +9,7 @@ from conftest import doc, evaluated, evaluation, result_of, run_here, training
 from fairseq_doc.data.bptt_stream import load_stream
 from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
 from fairseq_doc.preparation.binarisation import load_dictionary
-from fairseq_doc.preparation.byte_tokens import text_of
+from fairseq_doc.preparation.text_form import text_of
 
 LINE = "Ein Bär läuft\tüber [[die Brücke]] &amp; zurück.\n"
 

@@ -1,15 +1,11 @@
 """examples/natural_stories."""
 
 import importlib
-import os
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import ROOT
-
-from fairseq_doc.preparation.text_form import WORDS, TextForm
 
 sys.path.insert(0, str(ROOT / "examples/natural_stories"))
 stories, regression = map(importlib.import_module, ("stories", "regression"))
@@ -81,26 +77,3 @@ def test_other_words_are_refused(corpus):
     times.write_text(times.read_text().replace("dog.", "x"))
     with pytest.raises(SystemExit, match="expected the time of dog."):
         regression.read_stories(folder, folder / "text")
-
-
-@pytest.mark.data
-def test_every_word_of_the_stories_is_aligned(tmp_path):
-    """In words as written, in the more numerous words of Moses, and in bytes."""
-    corpus = Path(os.environ["FAIRSEQ_DOC_DATA"]) / "natural_stories"
-    stories.main(corpus, tmp_path / "texts")
-    words = stories.read_words(corpus)
-    assert list(map(len, words.values())) == [
-        1073, 990, 1040, 1085, 1013, 1099, 999, 980, 1038, 939,
-    ]  # fmt: skip
-    tokens = {}
-    for form in (WORDS, TextForm(tokenizer="moses"), TextForm("byte")):
-        parts = [
-            (number, form.word_spans(line, form.tokens(line)))
-            for number in words
-            for line in (tmp_path / f"texts/{number}.txt").read_text("utf-8").splitlines()
-        ]
-        for number, own in words.items():
-            assert [word for n, line in parts if n == number for word, _ in line] == own
-        tokens[form] = [count for _, line in parts for _, count in line]
-    (plain, moses, _) = tokens.values()
-    assert set(plain) == {1} and len(moses) == 10_256 and min(moses) == 1 and max(moses) == 7

@@ -69,7 +69,7 @@ FULL_DISK = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt(), 130), (FULL_DISK, 1)])
 def test_an_unfinished_preparation_leaves_nothing(command, tmp_path, monkeypatch, error, status):
     name, arguments, options, default = command
-    step = "language_model.count_raw_text" if name == "prepare-lm" else "pipeline.count_split"
+    step = "raw_counts.write" if name == "prepare-lm" else "pipeline.count_split"
     monkeypatch.setattr(f"fairseq_doc.preparation.{step}", Mock(side_effect=error))
     err = doc(name, *arguments, *options, status=status)[1]
     assert status == 130 or "No space left on device" in err.splitlines()[-1]

@@ -28,7 +28,7 @@ from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.preparation.byte_text import binarise_bytes, bytes_of, make_dictionary
-from fairseq_doc.preparation.byte_tokens import text_of
+from fairseq_doc.preparation.text_form import text_of
 
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
 from ..evaluation.conftest import ensemble, peaked_model

@@ -7,8 +7,10 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.scorer import scorer
 from fairseq_doc.evaluation.translation import Translator
-from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
-from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
+from fairseq_doc.tasks.bptt_language_modeling import (
+    BpttLanguageModelingConfig,
+    BpttLanguageModelingTask,
+)
 
 from ..conftest import small_dictionary, small_model
 

@@ -54,14 +54,9 @@ def test_fairseqs_older_forms(tmp_path, impl):
     "place, new",
     [
         (0, b"X"),  # neither of fairseq's forms
-        (17, b"\0"),  # no type
         (17, b"\6"),  # a type of fractions
-        (17, b"\1"),  # a narrower type
         (18, b"\3"),  # another number of sentences
-        (SIZES, b"\4"),
         (SIZES, struct.pack("<i", -3)),
-        (SIZES + 12, b"\4"),
-        (OFFSETS, b"\2"),
         (OFFSETS + 16, b"\xff" * 8),
     ],
 )

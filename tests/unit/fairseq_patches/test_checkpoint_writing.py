@@ -1,9 +1,7 @@
 """Checkpoints are whole and on the disk before they replace another."""
 
-import contextlib
 import os
 import resource
-from unittest import mock
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from fairseq_doc import files, registration  # noqa: F401
-from fairseq_doc.fairseq_patches import checkpoint_writing
 
 
 @pytest.fixture
@@ -72,47 +69,3 @@ def test_an_error_that_is_not_the_disks_is_passed_on(last):
     with pytest.raises(Exception, match="local object"):
         checkpoint_utils.torch_persistent_save({"f": lambda: 0}, str(last))
     assert_folder(last)
-
-
-class Interrupted:
-    """A file whose ``count``-th write is interrupted."""
-
-    def __init__(self, file, count, error):
-        self._file, self._count, self._error = file, count, error
-
-    def write(self, data):
-        self._count -= 1
-        if self._count == 0:
-            raise self._error
-        return self._file.write(data)
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-
-@pytest.mark.parametrize("count", [1, 20])
-@pytest.mark.parametrize("error", [SystemExit(143), KeyboardInterrupt()], ids=["SIGTERM", "Ctrl-C"])
-def test_a_save_that_is_interrupted_ends_as_the_signal_asks(last, error, count, monkeypatch):
-    """torch still ends the archive of such a save, which raises an error of its own."""
-
-    @contextlib.contextmanager
-    def whole_file(*args, **settings):
-        with files.whole_file(*args, **settings) as file:
-            yield Interrupted(file, count, error)
-
-    monkeypatch.setattr(checkpoint_writing, "whole_file", whole_file)
-    with pytest.raises(type(error)) as caught:
-        save(last)
-    assert caught.value is error
-    assert_folder(last)
-
-
-def test_a_copy_that_is_killed_leaves_the_last_checkpoint(last, monkeypatch):
-    new = last.with_name("checkpoint1.pt")
-    new.write_bytes(b"new")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("shutil.copyfileobj", mock.Mock(side_effect=KeyboardInterrupt))
-        copy(new, last)
-    assert_folder(last, new.name)
-    assert copy(new, last)
-    assert_folder(last, new.name, contents=b"new")

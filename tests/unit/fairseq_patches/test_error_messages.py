@@ -1,12 +1,7 @@
 import sys
-from types import SimpleNamespace
 
 import pytest
-import yaml
 from conftest import refusal
-from fairseq import criterions
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches import error_messages
@@ -55,40 +50,14 @@ def test_an_error_that_the_user_can_correct_is_one_line(ended, error, facts):
 
 
 @pytest.mark.parametrize(
-    "text, facts",
-    [
-        (b"a: [", ["settings in YAML: ", 'run.yaml", line 1', "expected the node content"]),
-        (b"a: ${nothing}", ["settings in YAML: ", "'nothing' not found"]),
-        (b"\xff", ["settings in YAML: ", "can't decode byte 0xff"]),
-        (b"5", ["int", "YAML"]),
-    ],
-)
-def test_broken_yaml_is_one_line(ended, tmp_path, monkeypatch, text, facts):
-    monkeypatch.setattr(sys, "argv", ["/env/bin/fairseq-hydra-train"])
-    (tmp_path / "run.yaml").write_bytes(text)
-    with pytest.raises((yaml.YAMLError, OmegaConfBaseException, ValueError, OSError)) as caught:
-        OmegaConf.to_container(OmegaConf.load(tmp_path / "run.yaml"), resolve=True)
-    line = ended(caught.value)
-    assert all(fact in line for fact in facts), line
-
-
-@pytest.mark.parametrize(
     "error",
     [
         RuntimeError("CUDA out of memory"),
-        OmegaConfBaseException("Key 'foo' is not in struct"),  # nothing was read from YAML
-        KeyError("weight"),  # of no registry
+        KeyError("weight"),
     ],
 )
 def test_every_other_error_keeps_its_traceback(ended, error):
     assert ended(error) is None
-
-
-def test_a_name_that_no_registry_knows_is_one_line(ended):
-    with pytest.raises(KeyError) as caught:
-        criterions.build_criterion(SimpleNamespace(criterion="cross_entropie"), None)
-    line = ended(caught.value, caught.tb)
-    assert line.endswith("registered with fairseq; got 'cross_entropie'\n")
 
 
 def test_ctrl_c_is_one_line(ended, monkeypatch):

@@ -124,22 +124,18 @@ def test_srun_with_a_task_a_machine(machine):
     assert changed.keys() == {"distributed_world_size", "distributed_port"}
 
 
-def test_other_commands_and_a_tpu_take_sixteen_bits(machine, monkeypatch):
+def test_other_commands_take_sixteen_bits(machine):
     for command, options in (("eval-lm", SIXTEEN), ("validate", {})):
         machine(0, command)
         assert prepared({}, **options) == {}
-    machine(0)
-    monkeypatch.setattr(launchers, "find_spec", lambda name: name)
-    assert prepared({}, **TPU) == {}
 
 
 REFUSED = [  # command, number of GPUs, environment, options, what the message says
     ("train", 0, {}, {"distributed_world_size": 2}, "torchrun --nproc-per-node 2 $(which"),
     ("train", 0, of_torchrun(0, 2, 29500), {"distributed_world_size": 3}, "world-size must be 2"),
     ("train", 0, {}, SIXTEEN, "--fp16 needs a GPU"),
-    ("hydra-train", 0, {}, {"cpu": False, "bf16": True}, "--bf16 needs a GPU"),
+    ("hydra-train", 0, {}, {"bf16": True}, "--bf16 needs a GPU"),
     ("train", 1, {}, TPU, "--bf16 needs a GPU"),
-    ("train", 1, {}, {**TPU, "cpu": True}, "--bf16 needs a GPU"),
     ("train", 1, {}, {**SIXTEEN, "matmul_precision": "bfloat16"}, "leave out --matmul-precision"),
 ]
 

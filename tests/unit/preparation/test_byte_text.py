@@ -16,11 +16,10 @@ from fairseq_doc.preparation.byte_text import (
     bytes_of,
     check_not_packed,
     counts_of_bytes,
-    line_ends,
     lines_of,
     make_dictionary,
 )
-from fairseq_doc.preparation.byte_tokens import NAMES
+from fairseq_doc.preparation.text_form import NAMES
 
 EVERY_BYTE = make_dictionary(np.ones(256, np.int64))
 texts = st.lists(st.sampled_from([b"\n", b"a", b"b\xff", b"\r\n", b" \x00"]), min_size=1).map(
@@ -99,11 +98,3 @@ def test_a_compressed_file_is_refused_and_no_other(tmp_path, pack):
     for text in (b"", b"P", b"PK", b"BZh9", b"a" + pack(b"text")):
         path.write_bytes(text)
         check_not_packed(path)
-
-
-@pytest.mark.parametrize(
-    "text, ends",
-    [(b"", []), (b"a", [1]), (b"\n", [1]), (b"a\n\r\n", [2, 4]), (b"\n\nab", [1, 2, 4])],
-)
-def test_line_ends(tmp_path, chunk, text, ends):
-    assert line_ends(of_bytes(text)).tolist() == ends

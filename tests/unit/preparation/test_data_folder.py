@@ -64,15 +64,6 @@ def test_a_destination_that_exists_or_has_a_comma_is_refused(tmp_path, make):
     assert_refused("without a comma", check_destination, tmp_path / "a,b")
 
 
-def test_a_destination_that_another_preparation_wrote_meanwhile_is_kept(tmp_path):
-    with pytest.raises(OSError), new_data_folder(tmp_path / "dest", str) as (data, _):
-        attempt(tmp_path / "dest")
-        before = contents(tmp_path / "dest")
-        (data / "a").write_text("mine")
-    assert contents(tmp_path / "dest") == before
-    assert [path.name for path in tmp_path.iterdir()] == ["dest"]
-
-
 @dataclass(frozen=True)
 class Settings:
     size: int

@@ -13,11 +13,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fairseq_doc.files import text_lines
-from fairseq_doc.preparation.byte_tokens import NAMES
 from fairseq_doc.preparation.corpora import PUBLISHED, LanguageModelText, PublishedCounts
 from fairseq_doc.preparation.language_model import bytes_of_splits, prepare, write_text
 from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline
-from fairseq_doc.preparation.text_form import WORDS, form_of
+from fairseq_doc.preparation.text_form import NAMES, WORDS, form_of
 from fairseq_doc.preparation.tokenization import untokenised
 
 from .conftest import binarised, contents, lines_of, made, refusal, spoil, write, write_splits
@@ -109,24 +108,6 @@ def test_text_that_cannot_be_used_is_refused(text, tmp_path, content, settings, 
     assert all(fact.format(text=text) in message for fact in facts)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"bpe": "subword_nmt", "merges": 3}, {"bpe": "sentencepiece", "merges": 12}],
-    ids=str,
-)
-def test_white_space_of_any_kind_is_a_blank(tmp_path, settings):
-    lines = ["a bab ab", "abba ab b"] * 4
-    odd = ["\ta\u00a0bab\u3000 ab\r", "abba\u2028ab\x0c\x85b\x1f"] * 4
-    expected, found = (
-        prepared(write_splits(tmp_path / name, dict.fromkeys(SPLITS, own)), tmp_path / f"{name} bin", **settings)[1]
-        for name, own in (("plain", lines), ("odd", odd))
-    )  # fmt: skip
-    of_written_text = {"settings.json", "raw_counts.json", "prepare.log", "SHA256SUMS"}
-    kept = expected.keys() - of_written_text
-    assert {"dict.txt", "train.bin", "train.idx"} <= kept
-    assert {name: found[name] for name in kept} == {name: expected[name] for name in kept}
-
-
 def test_places_that_cannot_be_used_are_refused(text, tmp_path):
     for path, got in ((tmp_path / "no", "no such file or folder"), (text / "test.txt", "a file")):
         message = refusal(tmp_path, prepared, path, tmp_path / "bin", "ptb")
@@ -186,6 +167,11 @@ def test_pydoc_text_is_kept_with_its_data(tmp_path):
     words = Counter(word for line in texts["train"] for word in line.split())
     known = {word for word, count in words.items() if count >= 2}
     assert known == set(dictionary.symbols[dictionary.nspecial :])
+    data = tmp_path / "moses"
+    prepared(None, data, "pydoc", tokenizer="moses", threshold=0)
+    form = form_of(data)
+    tokens = [" ".join(form.tokens(line)) for line in texts["train"]]
+    assert binarised(data / "train", data / "dict.txt") == tokens
 
 
 # Warnings

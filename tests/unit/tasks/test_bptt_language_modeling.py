@@ -16,8 +16,11 @@ from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig, DocC
 from fairseq_doc.data.bptt_stream import TokenStream, draw_lengths, endless_columns
 from fairseq_doc.optim.nt_asgd import NTASGD
 from fairseq_doc.tasks import bptt_language_modeling
-from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
-from fairseq_doc.tasks.bptt_options import NOT_OF_THIS_TASK, BpttLanguageModelingConfig
+from fairseq_doc.tasks.bptt_language_modeling import (
+    NOT_OF_THIS_TASK,
+    BpttLanguageModelingConfig,
+    BpttLanguageModelingTask,
+)
 
 from ..conftest import assert_close, config_of, small_dictionary, small_model, write_split
 from ..optim.runs import config as nt_asgd_config
