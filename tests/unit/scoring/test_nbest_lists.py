@@ -123,6 +123,8 @@ def test_text_that_is_not_plain_or_belongs_to_others_is_refused(
 def test_a_model_of_units_reads_them_as_they_are(tmp_path):
     lists, _ = read_lists(tmp_path, SENTENCES, read=read_translations, plain=False)
     assert lists[0].texts[0] == "ein@@ e Katze ."
+    units = {"read": read_translations, "plain": False}
+    assert "marks of BPE" in refusal(read_lists, tmp_path, SENTENCES, references=RAW, **units)
 
 
 def test_candidates_are_encoded_and_unknown_words_counted():
