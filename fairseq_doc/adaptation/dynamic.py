@@ -48,10 +48,7 @@ class DynamicSettings:
     almost no gradient in training."""
 
     segment: int = option(
-        "tokens between updates; a larger number is faster",
-        USUAL_SEGMENT,
-        metavar="T",
-        least=1,
+        "tokens between updates; a larger number is faster", USUAL_SEGMENT, metavar="T", least=1
     )
     rate: float | None = option(f"learning rate eta (default: {USUAL_RATE} T / 5)")
     decay: float | None = option(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of
 from fairseq_doc.cli.tree_arguments import TreeOptions, trees_of
 from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
@@ -89,7 +89,6 @@ def run(settings: Options) -> dict[str, Any]:
         ensemble,
         read.lists,
         read.encoded,
-        progress=progress_of(settings),
         at_once=settings.max_candidates,
     )
     start, weights, tuned = time.perf_counter(), Weights(settings.weight, 1.0), dict[str, Any]()
