@@ -10,7 +10,7 @@ smaller gradients. So the file names both, and the model's weights.
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,9 +49,13 @@ def differentiable(model: Any) -> Iterator[None]:
         model.eval()
 
 
-def mean_nll(model: Any, net_output: tuple, target: torch.Tensor) -> torch.Tensor:
-    """The mean NLL of the targets (B, T), nats: the loss that dynamic evaluation descends."""
-    return model.token_nll(net_output, target, -100) / target.numel()
+def gradients_of(
+    model: Any, net_output: tuple, target: torch.Tensor, parameters: Iterable[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of the mean NLL of the targets (B, T), which dynamic evaluation descends."""
+    with torch.enable_grad():
+        loss = model.token_nll(net_output, target, -100) / target.numel()
+    return torch.autograd.grad(loss, list(parameters), materialize_grads=True)
 
 
 def statistics_of(
@@ -117,16 +121,14 @@ def _computed(
     windows.take(batches or len(windows))
     model, parameters = ensemble.single, trained_parameters(ensemble.single)
     squares: Any = [torch.zeros_like(p) for p in parameters.values()]
-    with differentiable(model), torch.enable_grad():
+    with differentiable(model):
         for window in track(windows, "gradient statistics"):
             target = window["target"].to(ensemble.device)
             source = window["net_input"]["src_tokens"].to(ensemble.device)
-            output = model(source, window=window["net_input"]["window"])
-            gradients = torch.autograd.grad(
-                mean_nll(model, output, target), list(parameters.values()), materialize_grads=True
-            )
-            with torch.no_grad():
-                torch._foreach_addcmul_(squares, gradients, gradients)
+            with torch.enable_grad():
+                output = model(source, window=window["net_input"]["window"])
+            gradients = gradients_of(model, output, target, parameters.values())
+            torch._foreach_addcmul_(squares, gradients, gradients)
     arrays: dict[str, Any] = {
         name: total.cpu().numpy() for name, total in zip(parameters, squares, strict=True)
     }
