@@ -151,8 +151,8 @@ def load_ensemble(
     eval_window: int | None = None,
     precision: str | None = None,
     dropout_scale: float = 1.0,
-    kind: type[Own] = Ensemble,
-) -> Own:
+    kind: type[Ensemble] = Ensemble,
+) -> Ensemble:
     """Load an :class:`Ensemble`; other arguments and errors as of :func:`load_models`.
 
     Args:

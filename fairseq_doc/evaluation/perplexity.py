@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -207,12 +208,7 @@ def _one_by_one(
     lowest, best_nlls = math.inf, dict[int, float]()  # {tokens scored: NLL} of the best pair
     for number, (name, settings) in enumerate(candidates.items(), start=1):
         nlls: dict[int, float] = {}
-
-        def falls_behind(scored: int, nll: float, nlls=nlls, best_nlls=best_nlls) -> bool:
-            nlls[scored] = nll
-            behind = (nll - best_nlls.get(scored, math.inf)) / scored
-            return scored >= TRIED_SHARE * tokens and behind > math.log(LOST)
-
+        falls_behind = partial(_falls_behind, nlls, best_nlls, TRIED_SHARE * tokens)
         try:
             (evaluation,) = evaluate_each(
                 ensemble, split, [settings], tokens=tokens, give_up=falls_behind
@@ -239,6 +235,15 @@ def _one_by_one(
             "dynamic.epsilon",
         )
     return tried, given_up
+
+
+def _falls_behind(
+    nlls: dict[int, float], best_nlls: dict[int, float], first: float, scored: int, nll: float
+) -> bool:
+    """Record the NLL; whether to give the pair up, at the earliest after ``first`` tokens."""
+    nlls[scored] = nll
+    behind = (nll - best_nlls.get(scored, math.inf)) / scored
+    return scored >= first and behind > math.log(LOST)
 
 
 def ends(points: Sequence[Point], best: Point) -> dict[str, str]:
