@@ -69,7 +69,7 @@ The data goes through the files in this order, and each imports only from what l
     conversion/average.py            several checkpoints -> the mean of their weights
     conversion/foreign.py            tensors of awd-lstm-lm, mos, fastai -> a checkpoint
     evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
-    evaluation/progress.py           progress bars, or none
+    evaluation/progress.py           progress bars, where a command asks for them
     adaptation/monte_carlo.py        probabilities as means over samples of dropout
     adaptation/cache.py              words that followed similar states are likelier
     adaptation/gradient_statistics.py  how large a model's gradients are on its training text
@@ -86,7 +86,6 @@ The data goes through the files in this order, and each imports only from what l
     analysis/rank.py                 numerical rank of the log-probability matrix (Table 5)
     analysis/components.py           weights (Table 4) and posteriors of the components of a mixture
     analysis/learning_curves.py      fairseq's logs -> perplexities (Figure 2); a band of several seeds
-    analysis/attention.py            a sentence -> its translation and what it attended to
     analysis/plotting.py             plots of curves, weights, attention, components
     scoring/generated.py             fairseq-generate's output, read
     scoring/hypotheses.py            hypotheses -> plain text, beside its references

@@ -14,6 +14,7 @@ Axes: B streams, T time, D width of h, M steps remembered, V vocabulary, S setti
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -21,17 +22,14 @@ import torch
 from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.options import REQUIRED, check_ranges, option
 
-SIMILARITIES = ("dot", "cosine")
 _SHARES = (0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 _THETAS = {
     "dot": (0.2, 0.5, 1.0, 1.4, 2.0, 4.0, 6.0, 10.0, 16.0, 32.0, 64.0, 128.0, 256.0),
     "cosine": (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0),
 }
-# (theta, lambda) that --cache-search tries.
-GRIDS = {
-    similarity: tuple((theta, share) for theta in _THETAS[similarity] for share in _SHARES)
-    for similarity in SIMILARITIES
-}
+# {similarity: the pairs (theta, lambda) that --cache-search tries}
+GRIDS = {name: tuple(product(thetas, _SHARES)) for name, thetas in _THETAS.items()}
+SIMILARITIES = tuple(GRIDS)
 # Bytes of one block of shares (B, T, M); longer windows are split.
 BLOCK_BYTES = 2**21
 
@@ -47,9 +45,7 @@ class CacheSettings:
         least=1,
     )
     theta: float = option(
-        "factor of the similarities; a larger one favours the most similar states",
-        1.0,
-        least=0,
+        "factor of the similarities; a larger one favours the most similar states", 1.0, least=0
     )
     similarity: str = option(
         "similarity of two states: dot product, as published, or cosine",
@@ -75,11 +71,12 @@ class Shares(NamedTuple):
     similar: torch.Tensor  # (B, T, M)
     seen: torch.Tensor  # (T, M)
     words: torch.Tensor  # (B, M)
+    empty: torch.Tensor  # (T,), true where nothing is remembered
 
     def weights(self, theta: float) -> torch.Tensor:
         """(B, T, M). A row sums to one, or to zero where nothing is remembered."""
         scores = (theta * self.similar).masked_fill(~self.seen, -math.inf)
-        return scores.softmax(2).masked_fill(self.empty().unsqueeze(1), 0.0)
+        return scores.softmax(2).masked_fill(self.empty.unsqueeze(1), 0.0)
 
     def log_probs_of(self, target: torch.Tensor, theta: float) -> torch.Tensor:
         """log p_cache of the targets (B, T), float64; -inf for a word that is not remembered."""
@@ -92,10 +89,6 @@ class Shares(NamedTuple):
         words = self.words.unsqueeze(1).expand_as(weights)
         probs = weights.new_zeros(*weights.shape[:2], vocabulary).scatter_add_(2, words, weights)
         return probs.log()
-
-    def empty(self) -> torch.Tensor:
-        """(T,), true where nothing is remembered."""
-        return ~self.seen.any(1)
 
 
 class StreamCache:
@@ -115,21 +108,19 @@ class StreamCache:
         # The largest T with T (window + T) shares in one block.
         shares = BLOCK_BYTES // (4 * len(target))
         steps = max(1, (math.isqrt(self._window**2 + 4 * shares) - self._window) // 2)
-        parts = zip(
+        parts = (
             log_probs.double().split(steps, 2),
             hidden.split(steps, 1),
             target.split(steps, 1),
-            strict=True,
         )
-        return torch.cat([self._mix(*part) for part in parts], dim=2)
+        return torch.cat([self._mix(*part) for part in zip(*parts, strict=True)], dim=2)
 
     def _mix(self, log_probs, hidden, target):
         shares = self.attend(hidden, target)
         thetas = {one.theta for one in self._settings}
         of_theta = {theta: shares.log_probs_of(target, theta) for theta in thetas}
-        empty = shares.empty()
         rows = [
-            mixed(row, of_theta[one.theta], one.share, empty)
+            mixed(row, of_theta[one.theta], one.share, shares.empty)
             for row, one in zip(log_probs, self._settings, strict=True)
         ]
         return torch.stack(rows)
@@ -141,7 +132,7 @@ class StreamCache:
         shares = self.attend(hidden, target)
         (one,) = self._settings
         of_cache = shares.log_probs(log_probs.size(2), one.theta)
-        return mixed(log_probs.double(), of_cache, one.share, shares.empty().unsqueeze(1))
+        return mixed(log_probs.double(), of_cache, one.share, shares.empty.unsqueeze(1))
 
     def attend(self, hidden: torch.Tensor, target: torch.Tensor) -> Shares:
         """Weights of the next steps h (B, T, D), which the cache remembers with the words after
@@ -158,7 +149,7 @@ class StreamCache:
         remembered = torch.arange(words.size(1), device=target.device)
         seen = (remembered < step) & (remembered >= step - window)  # (T, M)
         self._keys, self._words = all_keys[:, -window:], words[:, -window:]
-        return Shares(keys @ all_keys.transpose(1, 2), seen, words)
+        return Shares(keys @ all_keys.transpose(1, 2), seen, words, ~seen.any(1))
 
 
 def mixed(

@@ -31,7 +31,11 @@ import torch
 from fairseq.utils import split_paths
 from torch.nn.utils import get_total_norm
 
-from fairseq_doc.adaptation.gradient_statistics import differentiable, mean_nll, trained_parameters
+from fairseq_doc.adaptation.gradient_statistics import (
+    differentiable,
+    gradients_of,
+    trained_parameters,
+)
 from fairseq_doc.errors import require
 from fairseq_doc.options import option
 
@@ -48,10 +52,7 @@ class DynamicSettings:
     almost no gradient in training."""
 
     segment: int = option(
-        "tokens between updates; a larger number is faster",
-        USUAL_SEGMENT,
-        metavar="T",
-        least=1,
+        "tokens between updates; a larger number is faster", USUAL_SEGMENT, metavar="T", least=1
     )
     rate: float | None = option(f"learning rate eta (default: {USUAL_RATE} T / 5)")
     decay: float | None = option(
@@ -170,9 +171,7 @@ class Adaptation:
 
     def learn(self, net_output: tuple, target: torch.Tensor) -> None:
         """One update from the model's output for a segment of one stream and its targets (1, T)."""
-        with torch.enable_grad():
-            loss = mean_nll(self._model, net_output, target)
-        gradients = torch.autograd.grad(loss, self._adapted, materialize_grads=True)
+        gradients = gradients_of(self._model, net_output, target, self._adapted)
         updates = torch._foreach_mul(gradients, self._steps)
         length = get_total_norm(updates).item()
         share = self._longest / length if length > self._longest else 1.0

@@ -10,7 +10,7 @@ smaller gradients. So the file names both, and the model's weights.
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import nn
 
 from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
-from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.progress import track
 from fairseq_doc.files import check_input, check_output, whole_file
 
 KIND = "gradient statistics of fairseq-doc, 1"
@@ -49,9 +49,13 @@ def differentiable(model: Any) -> Iterator[None]:
         model.eval()
 
 
-def mean_nll(model: Any, net_output: tuple, target: torch.Tensor) -> torch.Tensor:
-    """The mean NLL of the targets (B, T), nats: the loss that dynamic evaluation descends."""
-    return model.token_nll(net_output, target, -100) / target.numel()
+def gradients_of(
+    model: Any, net_output: tuple, target: torch.Tensor, parameters: Iterable[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of the mean NLL of the targets (B, T), which dynamic evaluation descends."""
+    with torch.enable_grad():
+        loss = model.token_nll(net_output, target, -100) / target.numel()
+    return torch.autograd.grad(loss, list(parameters), materialize_grads=True)
 
 
 def statistics_of(
@@ -60,7 +64,6 @@ def statistics_of(
     columns: int,
     segment: int,
     batches: int | None = None,
-    progress: Progress = no_progress,
 ) -> dict[str, torch.Tensor]:
     """{name: M} of the ensemble's only model, read from the file ``path``, or computed on the split
     ``train`` and written there. ``batches`` None: the whole split. Raises ``FairseqDocError`` for a
@@ -68,12 +71,10 @@ def statistics_of(
     parameters = trained_parameters(ensemble.single)
     settings = {"split": "train", "columns": columns, "segment": segment, "batches": batches}
     header = {"kind": KIND, "model": _digest(parameters), **settings}
-    arrays: dict[str, Any] = {}
-    if os.path.lexists(path):
-        arrays = _read(path, header)
+    arrays = _read(path, header) if os.path.lexists(path) else {}
     if not arrays or not arrays[_PROGRESS][1]:
         check_output(path, overwrite=True)
-        arrays = _computed(ensemble, columns, segment, batches, progress)
+        arrays = _computed(ensemble, columns, segment, batches)
         arrays[_HEADER] = np.frombuffer(json.dumps(header).encode(), np.uint8)
         with whole_file(path, binary=True) as file:
             np.savez(file, **arrays)
@@ -110,7 +111,7 @@ def _read(path: str | os.PathLike[str], header: dict[str, Any]) -> dict[str, Any
 
 
 def _computed(
-    ensemble: Ensemble, columns: int, segment: int, batches: int | None, progress: Progress
+    ensemble: Ensemble, columns: int, segment: int, batches: int | None
 ) -> dict[str, Any]:
     """The sums of squared gradients, {name: sum}, and the number of batches."""
     most = len(ensemble.split("train")) // 2
@@ -119,18 +120,15 @@ def _computed(
     windows = windows_of(ensemble, "train", columns, segment)
     windows.take(batches or len(windows))
     model, parameters = ensemble.single, trained_parameters(ensemble.single)
-    squares = [torch.zeros_like(p) for p in parameters.values()]
-    with differentiable(model), torch.enable_grad():
-        for window in progress(windows, "gradient statistics"):
+    squares: Any = [torch.zeros_like(p) for p in parameters.values()]
+    with differentiable(model):
+        for window in track(windows, "gradient statistics"):
             target = window["target"].to(ensemble.device)
             source = window["net_input"]["src_tokens"].to(ensemble.device)
-            output = model(source, window=window["net_input"]["window"])
-            gradients = torch.autograd.grad(
-                mean_nll(model, output, target), list(parameters.values()), materialize_grads=True
-            )
-            with torch.no_grad():
-                for total, gradient in zip(squares, gradients, strict=True):
-                    total.addcmul_(gradient, gradient)
+            with torch.enable_grad():
+                output = model(source, window=window["net_input"]["window"])
+            gradients = gradients_of(model, output, target, parameters.values())
+            torch._foreach_addcmul_(squares, gradients, gradients)
     arrays: dict[str, Any] = {
         name: total.cpu().numpy() for name, total in zip(parameters, squares, strict=True)
     }

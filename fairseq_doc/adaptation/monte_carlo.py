@@ -11,14 +11,11 @@ Axes: K samples, B columns, T time, N tokens, V vocabulary, R temperatures, C mi
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from fairseq_doc.evaluation.ensemble import average_log_probs
-
-# (tokens (B, T), window) -> (mixture parameters (K, B, T, C), the model's extra; {} with samples)
-Forward: TypeAlias = Callable[[torch.Tensor, int], tuple[torch.Tensor, dict[str, torch.Tensor]]]
 
 AVERAGES = ("arithmetic", "geometric")
 # Bytes of log P that are in memory at once; glibc maps new pages for every block above 32 MiB.
@@ -26,17 +23,19 @@ BLOCK_BYTES = 2**24
 
 
 @contextmanager
-def sampled(model: Any, samples: int) -> Iterator[Forward]:
-    """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout.
-    Within the context the model drops as in training."""
+def sampled(model: Any, samples: int) -> Iterator[Callable[[torch.Tensor, int], tuple]]:
+    """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout. It
+    gives from tokens (B, T) and a window's number the mixture's parameters (K, B, T, C) and the
+    model's extra, {} with samples. Within the context the model drops as in training."""
     decoder = model.decoder
     side_by_side = decoder.masks_of_each_stream
     states: list[Any] = [{} for _ in range(samples)]
 
+    def without_dropout(source, window):
+        params, extra = model(source, window=window)
+        return params[None], extra
+
     def forward(source, window):
-        if not samples:
-            params, extra = model(source, window=window)
-            return params[None], extra
         if side_by_side:
             params, _ = model(source.repeat(samples, 1), window=window)
             return params.unflatten(0, (samples, -1)), {}
@@ -48,7 +47,7 @@ def sampled(model: Any, samples: int) -> Iterator[Forward]:
         return torch.stack(parts), {}
 
     if not samples:
-        yield forward
+        yield without_dropout
         return
     decoder.sample_dropout(True)
     try:

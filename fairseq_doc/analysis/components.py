@@ -15,6 +15,7 @@ parts of a mixture (its components, then its layers), V vocabulary, K words list
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from statistics import fmean, pstdev
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
-from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.progress import track
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, encoded_text
 from fairseq_doc.modules.mixture import MixtureOutput, check_finite
 from fairseq_doc.ops.matmul import linear
@@ -98,7 +99,6 @@ def text_components(
     state: str = "fresh",
     n_words: int = 0,
     max_tokens: int = MAX_TOKENS,
-    progress: Progress = no_progress,
 ) -> TextComponents:
     """The components of one model at each word; arguments and errors as of
     :func:`fairseq_doc.evaluation.scoring.score_text`. ``n_words`` is K."""
@@ -121,11 +121,10 @@ def text_components(
         for number, start in enumerate(range(0, len(stream) - 1, max_tokens))
     ]
     pieces = []
-    for number, tokens in progress(windows, "components"):
+    for number, tokens in track(windows, "components"):
         params = model(tokens[None, :-1], window=number)[0]
         pieces.append(mixture_parts(output, params, tokens[1:], n_words))
     parts = _joined(pieces)
-    layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
     sentences: list[SentenceComponents] = []
     start = 0
     for line in tokenized:
@@ -135,7 +134,7 @@ def text_components(
         sentences.append(SentenceComponents(words, unscored + 1, parts[start:stop]))
         start = stop
     predicted = torch.cat([stream[1:] for stream in streams])
-    return TextComponents(layers, sentences, predicted, parts, dictionary)
+    return TextComponents(_layers_of(model), sentences, predicted, parts, dictionary)
 
 
 @torch.no_grad()
@@ -290,23 +289,22 @@ class MixtureWeights:
     @property
     def coefficient_of_variation(self) -> float:
         """sqrt(beta) of Eq. 12-13: population standard deviation divided by mean."""
-        weights = torch.tensor(self.weights, dtype=torch.float64)
-        return (weights.std(correction=0) / weights.mean()).item()
+        return pstdev(self.weights) / fmean(self.weights)
 
 
 @torch.no_grad()
-def mixture_weights(
-    ensemble: Ensemble, split: str, progress: Progress = no_progress
-) -> MixtureWeights:
+def mixture_weights(ensemble: Ensemble, split: str) -> MixtureWeights:
     """Mean weights of one model over a split, with a carried state."""
     model = ensemble.single
-    components = model.decoder.output.components  # number of components from each layer
-    total = torch.zeros(sum(components), dtype=torch.float64, device=ensemble.device)  # (J,)
-    tokens = 0
-    for sample in progress(windows_of(ensemble, split), f"weights {split}"):
+    weights: list[torch.Tensor] = []
+    for sample in track(windows_of(ensemble, split), f"weights {split}"):
         source = sample["net_input"]["src_tokens"].to(ensemble.device)
         _, extra = model(source, window=sample["net_input"]["window"])
-        total += extra["log_weights"].double().exp().sum((0, 1))  # (J,)
-        tokens += source.numel()
-    layers = [layer for layer, count in enumerate(components) for _ in range(count)]
-    return MixtureWeights(layers, (total / tokens).tolist(), tokens)
+        weights.append(extra["log_weights"][0].double().exp())  # (t, J)
+    every = torch.cat(weights)  # (N, J)
+    return MixtureWeights(_layers_of(model), every.mean(0).tolist(), len(every))
+
+
+def _layers_of(model: Any) -> list[int]:
+    components = model.decoder.output.components  # number of components from each layer
+    return [layer for layer, count in enumerate(components) for _ in range(count)]

@@ -80,8 +80,8 @@ def plot_weights(weights: MixtureWeights, path: str | os.PathLike) -> None:
 
 
 def plot_attention(attention: Mapping[str, Any], path: str | os.PathLike) -> None:
-    """Plot a heat map of the result of :func:`fairseq_doc.analysis.attention.attend`: a row for each
-    output word, a column for each source word."""
+    """Plot a heat map of the result of ``fairseq-doc attention``: a row for each output word, a
+    column for each source word."""
     columns, rows = len(attention["source"]), len(attention["output"])
     figure, axes = new_figure(2 + 0.32 * columns, 1.5 + 0.28 * rows)
     image = axes.imshow(attention["weights"], cmap="Blues", vmin=0, vmax=1, aspect="auto")

@@ -26,7 +26,7 @@ from scipy.linalg import lapack
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
-from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.progress import track
 from fairseq_doc.modules.mixture import check_finite
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,6 @@ def log_prob_rank(
     split: str,
     tolerance: float | None = None,
     piece: int = PIECE,
-    progress: Progress = no_progress,
 ) -> Rank:
     """The numerical rank of one model over a split, with a carried state. The model must be in
     float64: float32's noise would count as rank. ``piece`` rows of A are held at once."""
@@ -98,7 +97,7 @@ def log_prob_rank(
     if dtype != torch.float64:
         raise FairseqDocError(f"expected a model in float64, .to(torch.float64); got {dtype}")
     matrix = StreamedMatrix(len(ensemble.dictionary), piece)
-    for sample in progress(windows_of(ensemble, split), f"rank {split}"):
+    for sample in track(windows_of(ensemble, split), f"rank {split}"):
         source = sample["net_input"]["src_tokens"].to(ensemble.device)
         mixture_params, extra = model(source, window=sample["net_input"]["window"])
         for part in mixture_params.split(piece, dim=1):

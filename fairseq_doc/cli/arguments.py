@@ -1,13 +1,11 @@
 """Options shared by several commands, and the objects that they describe."""
 
-import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from fairseq.logging.progress_bar import progress_bar
 
 from fairseq_doc.adaptation.cache import CacheSettings
 from fairseq_doc.adaptation.dynamic import DynamicSettings
@@ -16,7 +14,6 @@ from fairseq_doc.cli.outputs import PICTURES, first_ten
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.perplexity import Evaluation, as_written, perplexity_text
-from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, MAX_WORDS, STATES, check_sentences
 from fairseq_doc.files import text_lines
@@ -94,15 +91,14 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
 
     def scorer_of(self, ensemble: Ensemble) -> ScorerSettings:
         """:attr:`scorer` with the gradient statistics of each model, computed if no file has them."""
-        dynamic, progress = self.dynamic, progress_of(self)
+        dynamic = self.dynamic
         if dynamic is None:
             return self.scorer
         paths = dynamic.statistics_paths(self.path)
         models = [Ensemble([model], ensemble.task) for model in ensemble.models]
         limits = (dynamic.columns, dynamic.segment, dynamic.batches)
         statistics = [
-            statistics_of(model, path, *limits, progress)
-            for model, path in zip(models, paths, strict=True)
+            statistics_of(model, path, *limits) for model, path in zip(models, paths, strict=True)
         ]
         return replace(self.scorer, statistics=statistics)
 
@@ -165,30 +161,13 @@ class TextOptions:
         return check_sentences(lines, self.state, self.empty_lines, self.max_words, at, form)
 
 
-def ensemble_of(
-    settings: ModelOptions, eval_window: int | None = None, dropout_scale: float = 1.0
-) -> Ensemble:
+def ensemble_of(settings: ModelOptions, dropout_scale: float = 1.0) -> Ensemble:
     """The models on their device, by :func:`fairseq_doc.evaluation.ensemble.load_ensemble`."""
+    eval_window = getattr(settings, "eval_window", None)
     dynamic = getattr(settings, "dynamic", None)
     precision = settings.matmul_precision if dynamic is None else "float32"
     ensemble = load_ensemble(settings.path, settings.data, eval_window, precision, dropout_scale)
     return ensemble.to(settings.device)
-
-
-def progress_of(settings: ProgressOptions) -> Progress:
-    """(iterable with a length, name) -> the iterable with fairseq's progress bar on standard error."""
-    if settings.no_progress_bar:
-        return no_progress
-    for name in ("fairseq.logging.progress_bar", "fairseq_doc.analysis"):
-        logging.getLogger(name).setLevel(logging.INFO)
-
-    def bar(iterable: Any, name: str) -> Iterable[Any]:
-        shown = progress_bar(iterable, log_interval=settings.log_interval, prefix=name)
-        for item in shown:
-            yield item
-            shown.log({})
-
-    return bar
 
 
 def figures_of_lines(

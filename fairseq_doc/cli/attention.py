@@ -1,16 +1,16 @@
 """analyse: attention of a translation, as a heat map of source words against output words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.analysis.attention import attend
 from fairseq_doc.analysis.plotting import plot_attention
 from fairseq_doc.cli.arguments import ModelOptions, PictureOptions
-from fairseq_doc.cli.outputs import first_ten, remark
+from fairseq_doc.cli.outputs import first_ten, remark, table
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.translation import load_translator
-from fairseq_doc.files import check_input, text_lines
+from fairseq_doc.evaluation.translation import SearchOptions, Translator, load_translator
+from fairseq_doc.files import text_lines
 from fairseq_doc.options import option
 from fairseq_doc.preparation.text_form import WORD, TextForm, form_of_side
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, why_unusable
@@ -48,8 +48,6 @@ class Options(PictureOptions, ModelOptions):
                 raise FairseqDocError(
                     f"--bpe {bpe} and {name} need each other; got only one of them"
                 )
-            if path:
-                check_input(path)
 
     def form(self, language: str) -> TextForm:
         """The conversion of a sentence to symbols of the model, by the options or the data folder."""
@@ -62,8 +60,7 @@ class Options(PictureOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """Result: ``source`` and ``output``, symbols with end marks; ``weights``, a row for each output
-    symbol; ``log_prob`` of the output, natural logarithm; ``picture``, the file."""
+    """Result: that of :func:`attend`."""
     lines = list(text_lines(settings.input))
     sentence = "".join(lines[settings.line - 1 : settings.line]).strip()
     if not sentence:
@@ -90,12 +87,29 @@ def run(settings: Options) -> dict[str, Any]:
     return result
 
 
+def attend(translator: Translator, symbols: Sequence[str], beam: int = 5) -> dict[str, Any]:
+    """Translate one sentence, given by its symbols without an end mark.
+
+    Returns ``source``, S symbols as the models read them, <unk> among them; ``output``, T symbols;
+    ``weights``, (T, S), whose rows sum to one, of an ensemble the mean; and ``log_prob`` of the
+    output, natural logarithm. The last symbol of both sides is </s>.
+    """
+    source = translator.source(symbols)
+    generator = translator.generator(SearchOptions(beam=beam))
+    best = translator.generate([source], generator)[0][0]
+    reading, writing = translator.task.source_dictionary, translator.task.target_dictionary
+    return {
+        "source": [reading[index] for index in source.indices.tolist()],
+        "output": [writing[index] for index in best["tokens"].tolist()],
+        "weights": best["attention"].t().float().tolist(),
+        "log_prob": best["positional_scores"].sum().item(),
+    }
+
+
 def as_text(result: dict[str, Any]) -> str:
     """Each output word with the source word to which it attended most."""
-    width = max(len(word) for word in ["output", *result["output"]])
-    lines = [f"{'output':{width}}  weight  source"]
+    rows = [["output", "weight", "source"]]
     for word, weights in zip(result["output"], result["weights"], strict=True):
         most = max(range(len(weights)), key=weights.__getitem__)
-        lines.append(f"{word:{width}}  {weights[most]:6.3f}  {result['source'][most]}")
-    lines.append(f"log-probability {result['log_prob']:.4f}")
-    return "\n".join(lines)
+        rows.append([word, f"{weights[most]:.3f}", result["source"][most]])
+    return "\n".join([*table(rows, "<><"), f"log-probability {result['log_prob']:.4f}"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_doc.analysis.plotting import plot_curves
-from fairseq_doc.cli.arguments import ProgressOptions, progress_of
+from fairseq_doc.cli.arguments import ProgressOptions
 from fairseq_doc.cli.outputs import check_outputs, remark
 from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.evaluation.perplexity import as_written, perplexity_text
@@ -73,7 +73,6 @@ def run(settings: Options) -> dict[str, Any]:
         workers=settings.workers,
         folder=settings.dir,
         reference=settings.reference,
-        progress=progress_of(settings),
         remark=say,
     )
     if settings.reference is None:

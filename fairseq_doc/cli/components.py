@@ -19,12 +19,11 @@ from fairseq_doc.cli.arguments import (
     TextOptions,
     ensemble_of,
     figures_of_lines,
-    progress_of,
     unknown_words,
     written_text,
 )
-from fairseq_doc.cli.outputs import remark
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.cli.outputs import remark, table
+from fairseq_doc.errors import require
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import option
@@ -51,20 +50,6 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
     )
     line: int = option("line of the input that --picture plots", 1, least=1, needs="picture")
 
-    def check_drawn_line(self, tokenized: Sequence[Sequence[str]]) -> None:
-        if self.line > len(tokenized):
-            raise FairseqDocError(
-                f"--line {self.line}: expected the number of a line in the input, which has "
-                f"{len(tokenized)}"
-            )
-        words = tokenized[self.line - 1]
-        tokens = len(words) + 1 - (self.state == "carried" and self.line == 1)
-        if not 1 <= tokens <= MAX_HEAT_MAP_TOKENS:
-            raise FairseqDocError(
-                f"--picture: expected a line with 1 to {MAX_HEAT_MAP_TOKENS} scored words and end "
-                f"marks; line {self.line} has {tokens:,}: choose another by --line"
-            )
-
 
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``tokens``; ``log_prob``, natural logarithm, and ``perplexity``;
@@ -84,12 +69,10 @@ def run(settings: Options) -> dict[str, Any]:
     lines, form = settings.read(settings.data)
     tokenized = settings.sentences(lines, form)
     if settings.picture:
-        settings.check_drawn_line(tokenized)
+        _check_drawn(settings, tokenized)
     ensemble = ensemble_of(settings)
     listed = settings.top_words if settings.tsv or not settings.summary else 0
-    text = text_components(
-        ensemble, tokenized, settings.state, listed, settings.max_tokens, progress_of(settings)
-    )
+    text = text_components(ensemble, tokenized, settings.state, listed, settings.max_tokens)
     unknown = Counter(w for words in tokenized for w in words if w not in text.dictionary)
     if unknown:
         remark("components", unknown_words(unknown, form.unit))
@@ -119,6 +102,15 @@ def run(settings: Options) -> dict[str, Any]:
         "min_count": settings.min_count,
         "kinds": by_frequency(text),
     }
+
+
+def _check_drawn(settings: Options, tokenized: Sequence[Sequence[str]]) -> None:
+    line, count = settings.line, len(tokenized)
+    require(line <= count, "line", f"at most {count}, the lines of the input", line)
+    unscored = settings.state == "carried" and line == 1
+    tokens = len(tokenized[line - 1]) + 1 - unscored
+    expected = f"that of a line with 1 to {MAX_HEAT_MAP_TOKENS} scored words and end marks"
+    require(1 <= tokens <= MAX_HEAT_MAP_TOKENS, "line", expected, f"{line}, with {tokens:,}")
 
 
 def _numbers(text: TextComponents) -> list[dict[str, int]]:
@@ -181,14 +173,14 @@ def _sentence_table(sentence: dict[str, Any], shown: str) -> list[str]:
         for part in token[shown]:
             rows.append([*before, str(part[name]), *_means(part), " ".join(part["words"])])
             before = ["", ""]
-    return _table(rows, "<>>>>><")
+    return table(rows, "<>>>>><")
 
 
 def _parts_table(parts: Sequence[dict[str, Any]], **numbers: str) -> list[str]:
     """Means over all words; ``numbers``: {key of a number that identifies a part: its column}."""
     rows = [[*numbers.values(), "weight", "posterior", "own log P"]]
     rows += [[*(str(part[key]) for key in numbers), *_means(part)] for part in parts]
-    return _table(rows, ">" * len(rows[0]))
+    return table(rows, ">" * len(rows[0]))
 
 
 def _kinds_table(kinds: Sequence[dict[str, Any]]) -> list[str]:
@@ -198,7 +190,7 @@ def _kinds_table(kinds: Sequence[dict[str, Any]]) -> list[str]:
     for kind in kinds:
         shares = [share for part in kind["layers"] for share in _means(part)]
         rows.append([kind["kind"], f"{kind['tokens']:,}", *shares])
-    return _table(rows, "<" + ">" * (1 + len(titles)))
+    return table(rows, "<" + ">" * (1 + len(titles)))
 
 
 def _words_table(parts: Sequence[dict[str, Any]], name: str, min_count: int) -> list[str]:
@@ -211,18 +203,10 @@ def _words_table(parts: Sequence[dict[str, Any]], name: str, min_count: int) -> 
     ]
     if not rows:
         return [f"{title}: none"]
-    return [f"{title}:", *_table([[name, "word", "count", *SHARES[:2]], *rows], "><>>>")]
+    return [f"{title}:", *table([[name, "word", "count", *SHARES[:2]], *rows], "><>>>")]
 
 
 def _means(part: dict[str, Any]) -> list[str]:
     """Weight, posterior and, where it has one, its own log P."""
     own = [f"{part['log_prob']:.2f}"] if "log_prob" in part else []
     return [f"{part['weight']:.3f}", f"{part['posterior']:.3f}", *own]
-
-
-def _table(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
-    """Rows in columns, each aligned to the left (<) or to the right (>)."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    cells = zip(alignments, widths, strict=True)
-    line = "  ".join(f"{{:{align}{width}}}" for align, width in cells)
-    return [line.format(*row).rstrip() for row in rows]

@@ -54,5 +54,4 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """The size."""
-    size = "{words:,} words, {width} wide".format(**result)
-    return size
+    return "{words:,} words, {width} wide".format(**result)

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
-from fairseq_doc.adaptation.cache import GRIDS, SIMILARITIES, CacheSettings
-from fairseq_doc.adaptation.dynamic import USUAL_SEGMENT, DynamicSettings, grid
+from fairseq_doc.adaptation.cache import GRIDS, SIMILARITIES
+from fairseq_doc.adaptation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.cli.arguments import (
     AdaptationOptions,
     SplitOptions,
     ensemble_of,
-    progress_of,
     written_figures,
     written_text,
 )
@@ -96,17 +95,17 @@ class Options(SplitOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """Result: ``perplexity``; ``nll``, the sum in nats; ``bits``, the mean per token; the entries of
-    :func:`written_figures`, if the data folder has the counts of the text; ``tokens``, the number
-    of scored tokens; ``left_out``, the number of others; ``models``, their number; ``split``;
-    ``columns``; ``temperature``; ``samples``, 0 without Monte-Carlo evaluation; ``cache`` and
-    ``dynamic``, their settings or null; ``searched``, {setting: perplexity on the searched split};
+    """Result: ``perplexity``, ``nll``, ``bits``, ``tokens`` and ``left_out``, see
+    :class:`fairseq_doc.evaluation.perplexity.Evaluation`; the entries of :func:`written_figures`,
+    if the data folder has the counts of the text; ``models``, their number; ``split``; ``columns``;
+    ``temperature``; ``samples``, 0 without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their
+    settings or null; ``searched``, {setting: perplexity on the searched split};
     ``given_up``, {setting that fell behind: tokens scored}; ``at_ends``, {part of the best setting:
     "smallest" or "largest" of those tried}; ``seconds`` without loading; ``seconds_before``, for
     statistics and searches."""
     samples, split, columns = settings.monte_carlo, settings.gen_subset, settings.batch_size
     scale = samples.dropout_scale if samples else 1.0
-    ensemble = ensemble_of(settings, settings.eval_window, scale)
+    ensemble = ensemble_of(settings, scale)
     for name in {split, SEARCHED if settings.searches else split}:
         perplexity.check_text(ensemble, name, settings.scorer, columns)
     counts = raw_counts.read(settings.data, split)
@@ -118,8 +117,7 @@ def run(settings: Options) -> dict[str, Any]:
     scorer, result = found.settings, found.best
     before = time.perf_counter() - start
     if result is None or settings.dynamic_search or split != SEARCHED:
-        progress = progress_of(settings)
-        result = perplexity.evaluate(ensemble, split, columns, progress, scorer)
+        result = perplexity.evaluate(ensemble, split, columns, scorer)
     return {
         "perplexity": result.perplexity,
         "nll": result.nll,
@@ -132,8 +130,7 @@ def run(settings: Options) -> dict[str, Any]:
         "columns": columns,
         "temperature": scorer.temperature,
         "samples": samples.samples if samples else 0,
-        "cache": scorer.cache and _cache_as_json(scorer.cache),
-        "dynamic": scorer.dynamic and _dynamic_as_json(scorer.dynamic),
+        **_adaptation(scorer),
         "searched": {name: one.perplexity for name, one in found.tried.items()},
         "given_up": found.given_up,
         "at_ends": found.at_ends,
@@ -148,19 +145,19 @@ def _searched(settings: Options, ensemble: Ensemble) -> perplexity.Search:
         return perplexity.Search(scorer)
     say: Any = (lambda text: None) if settings.no_progress_bar else partial(remark, "eval-lm")
     (part,), columns = settings.searches, settings.batch_size
-    progress, tokens = progress_of(settings), settings.dynamic_search_tokens
-    return perplexity.search(ensemble, SEARCHED, scorer, part, columns, progress, tokens, say)
+    tokens = settings.dynamic_search_tokens
+    return perplexity.search(ensemble, SEARCHED, scorer, part, columns, tokens, say)
 
 
-def _cache_as_json(cache: CacheSettings) -> dict[str, Any]:
-    values = {"window": cache.window, "similarity": cache.similarity}
-    return values | {"theta": cache.theta, "lambda": cache.share}
-
-
-def _dynamic_as_json(dynamic: DynamicSettings) -> dict[str, Any]:
-    values = asdict(dynamic) | {"batches": dynamic.batches or "all"}
-    del values["statistics"]
-    return values
+def _adaptation(scorer: ScorerSettings) -> dict[str, Any]:
+    found: dict[str, Any] = {"cache": None, "dynamic": None}
+    if cache := scorer.cache:
+        found["cache"] = {"window": cache.window, "similarity": cache.similarity}
+        found["cache"] |= {"theta": cache.theta, "lambda": cache.share}
+    if dynamic := scorer.dynamic:
+        found["dynamic"] = asdict(dynamic) | {"batches": dynamic.batches or "all"}
+        del found["dynamic"]["statistics"]
+    return found
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of
 from fairseq_doc.cli.outputs import remark
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.options import option
@@ -47,7 +47,6 @@ def run(settings: Options) -> dict[str, Any]:
         top_p=settings.sampling_topp,
         allow_unknown=settings.allow_unknown,
         seed=settings.seed,
-        progress=progress_of(settings),
     )
     texts = [form.text(prompt + sample) for sample in samples]
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word, "texts": texts}

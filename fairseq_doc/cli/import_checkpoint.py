@@ -32,10 +32,7 @@ class Options:
         metavar="STATE_DICT",
     )
     folder: Path = option(
-        f"new folder for {CHECKPOINT} and {DICTIONARY}",
-        REQUIRED,
-        positional=True,
-        metavar="FOLDER",
+        f"new folder for {CHECKPOINT} and {DICTIONARY}", REQUIRED, positional=True, metavar="FOLDER"
     )
     words: str = option(
         "words of the model, one per line, in the order of its rows", REQUIRED, metavar="FILE"

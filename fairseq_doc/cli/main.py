@@ -22,6 +22,7 @@ from fairseq_doc import fairseq_warnings, installation, interruptions
 from fairseq_doc.cli.outputs import check_outputs
 from fairseq_doc.cli.version import VersionAction
 from fairseq_doc.errors import CONTROL, LONE, escaped, first_usage_error, interruption
+from fairseq_doc.evaluation import progress
 from fairseq_doc.files import last_read
 from fairseq_doc.json_text import as_json
 from fairseq_doc.options import add_options, files_written, read_options, with_flags
@@ -152,6 +153,8 @@ def _run(called: str, words: Sequence[str]) -> int:
 def outcome(command: ModuleType, settings: Any) -> tuple[dict[str, Any], str]:
     """Run a command; its result, and the same as text, each followed by the files it has written."""
     check_outputs(settings)
+    shows = not getattr(settings, "no_progress_bar", True)
+    progress.interval = getattr(settings, "log_interval", None) if shows else None
     result = command.run(settings)
     written = files_written(settings)
     lines = [command.as_text(result), *(f"wrote {path}" for path in written.values())]

@@ -4,7 +4,7 @@ import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,14 @@ def first_ten(names: Iterable[Any]) -> str:
     """The first ten names, followed by dots if there are more."""
     ten = [*map(str, itertools.islice(names, 11))]
     return ", ".join(ten[:10]) + (", ..." if len(ten) > 10 else "")
+
+
+def table(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
+    """Rows in columns, each aligned to the left (<) or to the right (>)."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = zip(alignments, widths, strict=True)
+    line = "  ".join(f"{{:{align}{width}}}" for align, width in cells)
+    return [line.format(*row).rstrip() for row in rows]
 
 
 def check_outputs(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of
 from fairseq_doc.evaluation.minimal_pairs import judge, read_pairs
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
 from fairseq_doc.options import REQUIRED, option
@@ -30,12 +30,9 @@ class Options(ProgressOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """Result: for ``all`` and, by name, for ``phenomena`` and ``kinds``: ``pairs``, ``accuracy`` in
-    percent, and ``low`` and ``high``, its 95 % interval; the same for ``known``, the pairs without
-    words outside the dictionary, and ``unknown``, the others (null without such pairs). ``ties``:
-    the number of pairs whose scores are equal up to rounding, which count as wrong."""
+    """Result: see :func:`judge`."""
     pairs = [pair for path in settings.files for pair in read_pairs(path)]
-    return judge(ensemble_of(settings), pairs, settings.max_tokens, progress_of(settings))
+    return judge(ensemble_of(settings), pairs, settings.max_tokens)
 
 
 def as_text(result: dict[str, Any]) -> str:

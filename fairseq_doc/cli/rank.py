@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from fairseq_doc.analysis.rank import log_prob_rank
-from fairseq_doc.cli.arguments import SingleModelOptions, SplitOptions, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import SingleModelOptions, SplitOptions, ensemble_of
 from fairseq_doc.options import option
 
 EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.pt"
@@ -24,9 +24,9 @@ def run(settings: Options) -> dict[str, Any]:
     """Result: ``rank``; ``tokens`` N and ``vocabulary`` V, the shape of the matrix; ``tolerance``;
     ``largest_singular_value``; ``smallest_counted`` and ``largest_not_counted`` (or null), the
     singular values on both sides of the tolerance."""
-    ensemble = ensemble_of(settings, settings.eval_window).to(torch.float64)
-    split, progress = settings.gen_subset, progress_of(settings)
-    found = log_prob_rank(ensemble, split, settings.tolerance, progress=progress)
+    ensemble = ensemble_of(settings).to(torch.float64)
+    split = settings.gen_subset
+    found = log_prob_rank(ensemble, split, settings.tolerance)
     values = found.singular_values.tolist()
     return {
         "split": split,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of
 from fairseq_doc.cli.tree_arguments import TreeOptions, trees_of
 from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
@@ -85,13 +85,7 @@ def run(settings: Options) -> dict[str, Any]:
     read = read_tree_lists(settings.nbest, parsed, ensemble.dictionary, base, metric, gold)
     failed = [n for n, own in enumerate(read.encoded, start=1) if not any(own)]
     settings.warn(failed, len(lists), "keep their failed parse, (())")
-    rescorer = Rescorer(
-        ensemble,
-        read.lists,
-        read.encoded,
-        progress=progress_of(settings),
-        at_once=settings.max_candidates,
-    )
+    rescorer = Rescorer(ensemble, read.lists, read.encoded, at_once=settings.max_candidates)
     start, weights, tuned = time.perf_counter(), Weights(settings.weight, 1.0), dict[str, Any]()
     if gold is None:
         log_probs = list(map(totals, rescorer.score()))

@@ -13,7 +13,6 @@ from fairseq_doc.cli.arguments import (
     ModelOptions,
     ProgressOptions,
     ensemble_of,
-    progress_of,
     unknown_words,
 )
 from fairseq_doc.cli.scoring_arguments import ceiling_lines
@@ -148,7 +147,7 @@ def run(settings: Options) -> dict[str, Any]:
         judge = Judge.of(metric, [one.texts for one in lists], references)
     ensemble = ensemble_of(settings)
     encoded, unknown = encode(lists, form, ensemble.dictionary, settings.max_words)
-    rescorer = Rescorer(ensemble, lists, encoded, settings.carry, progress_of(settings))
+    rescorer = Rescorer(ensemble, lists, encoded, settings.carry)
     start, weights = time.perf_counter(), None
     if settings.weight is not None and settings.bonus is not None:
         weights = Weights(1.0, settings.weight, settings.bonus)

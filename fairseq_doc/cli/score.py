@@ -9,14 +9,13 @@ from fairseq_doc.cli.arguments import (
     TextOptions,
     ensemble_of,
     figures_of_lines,
-    progress_of,
     unknown_words,
     written_text,
 )
 from fairseq_doc.cli.outputs import remark
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import encoded_text, score_text
-from fairseq_doc.evaluation.surprisals import Span, score_spans, spans_of, table, without_marks
+from fairseq_doc.evaluation.surprisals import score_spans, spans_of, table, without_marks
 from fairseq_doc.options import option
 
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
@@ -57,15 +56,14 @@ def run(settings: Options) -> dict[str, Any]:
     if settings.spans is not None:
         lines, counts = without_marks(lines, settings.spans)
     tokenized = settings.sentences(lines, form)
-    spans: list[list[Span]] = [[(word, 1) for word in words] for words in tokenized]
-    if settings.tsv and not settings.units:
-        spans = spans_of(form, lines, tokenized, counts)
+    as_written = settings.tsv and not settings.units
+    spans = spans_of(form if as_written else None, lines, tokenized, counts)
     ensemble = ensemble_of(settings)
     dictionary, state = ensemble.dictionary, settings.state
     encoded_text(dictionary, tokenized, state, settings.scorer)  # errors, before statistics
-    start, progress = time.perf_counter(), progress_of(settings)
+    start = time.perf_counter()
     scorer, steps = settings.scorer_of(ensemble), settings.max_tokens
-    scored = score_text(ensemble, tokenized, state, steps, progress, scorer, settings.tsv)
+    scored = score_text(ensemble, tokenized, state, steps, scorer, settings.tsv)
     seconds = time.perf_counter() - start
     sentences = []
     names = ["log_prob", "tokens", "unknown"]

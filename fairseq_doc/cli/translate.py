@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, progress_of, unknown_words
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, unknown_words
 from fairseq_doc.cli.outputs import first_ten, remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
@@ -53,17 +53,15 @@ def run(settings: Options) -> dict[str, Any]:
         settings.path, settings.data, settings.device, settings.matmul_precision
     )
     sources = _sources(translator, lines, settings, settings.input)
-    search, limits = settings.search, (settings.max_tokens, progress_of(settings))
+    search, limit = settings.search, settings.max_tokens
     start, tuned = time.perf_counter(), {}
     if tuning:
         tuning_sources = _sources(translator, tuning_lines, settings, str(tuning.input))
-        search, best = tune_decoding(
-            translator, tuning_sources, references, tuning, search, *limits
-        )
+        search, best = tune_decoding(translator, tuning_sources, references, tuning, search, limit)
         tuned = {"tuning": best}
         rows = table(best["tried"], search)
         remark("translate", "\n".join([f"{best['metric']} of {tuning.input}", *rows]))
-    hypotheses = translator.hypotheses(sources, search, *limits)
+    hypotheses = translator.hypotheses(sources, search, limit)
     seconds = time.perf_counter() - start
     remark(
         "translate",

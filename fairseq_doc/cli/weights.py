@@ -10,8 +10,8 @@ from fairseq_doc.cli.arguments import (
     SingleModelOptions,
     SplitOptions,
     ensemble_of,
-    progress_of,
 )
+from fairseq_doc.cli.outputs import table
 
 EXAMPLE = "fairseq-doc weights data-bin/ptb --path a.pt --gen-subset valid --picture weights.png"
 
@@ -24,8 +24,7 @@ class Options(PictureOptions, SplitOptions, SingleModelOptions):
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sums by
     layer; ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``split``; ``picture``, the file."""
-    ensemble = ensemble_of(settings, settings.eval_window)
-    found = mixture_weights(ensemble, settings.gen_subset, progress_of(settings))
+    found = mixture_weights(ensemble_of(settings), settings.gen_subset)
     if settings.picture:
         plot_weights(found, settings.picture)
     pairs = zip(found.layers, found.weights, strict=True)
@@ -40,13 +39,12 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """A table."""
-    lines = ["component  layer  mean weight"]
+    rows = [["component", "layer", "mean weight"]]
     for number, component in enumerate(result["components"], start=1):
-        lines.append(f"{number:9d}  {component['layer']:5d}  {component['weight']:11.4f}")
-    for layer, weight in result["layers"].items():
-        lines.append(f"{'all':>9}  {layer:>5}  {weight:11.4f}")
-    lines.append(
+        rows.append([str(number), str(component["layer"]), f"{component['weight']:.4f}"])
+    rows += [["all", layer, f"{weight:.4f}"] for layer, weight in result["layers"].items()]
+    total = (
         "{split}: coefficient of variation (sqrt(beta)) {coefficient_of_variation:.4f} over "
         "{tokens:,} tokens".format(**result)
     )
-    return "\n".join(lines)
+    return "\n".join([*table(rows, ">>>"), total])

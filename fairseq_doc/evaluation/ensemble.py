@@ -108,7 +108,7 @@ def load_models(
     fairseq_doc.register()
     require(precision in (None, *PRECISIONS), "precision", " or ".join(PRECISIONS), precision)
     if precision is not None:
-        overrides = overrides | {"matmul_precision": precision}
+        overrides["matmul_precision"] = precision
     models, task = [], None
     for path in split_paths(paths) if isinstance(paths, str) else paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
@@ -151,6 +151,7 @@ def load_ensemble(
     eval_window: int | None = None,
     precision: str | None = None,
     dropout_scale: float = 1.0,
+    kind: type[Ensemble] = Ensemble,
 ) -> Ensemble:
     """Load an :class:`Ensemble`; other arguments and errors as of :func:`load_models`.
 
@@ -161,4 +162,4 @@ def load_ensemble(
     overrides: dict[str, Any] = {"data": os.fspath(data)}
     if eval_window is not None:
         overrides["eval_window"] = eval_window
-    return Ensemble(*load_models(paths, TASK, overrides, precision, dropout_scale))
+    return kind(*load_models(paths, TASK, overrides, precision, dropout_scale))

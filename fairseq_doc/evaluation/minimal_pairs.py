@@ -13,7 +13,6 @@ from scipy.stats import binomtest
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, score_text
 from fairseq_doc.files import table_lines
 
@@ -70,7 +69,6 @@ def judge(
     ensemble: Ensemble,
     pairs: Sequence[Pair],
     max_tokens: int = MAX_TOKENS,
-    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Score both sentences of each pair, each with its end mark and from a state of zeros. A pair
     is right if the good sentence has the larger probability; a tie, scores equal up to
@@ -79,27 +77,29 @@ def judge(
     dictionary = ensemble.dictionary
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
     tokenized = [ensemble.form.sentence(text) for text in texts]
-    scored = score_text(ensemble, tokenized, max_tokens=max_tokens, progress=progress).sentences
+    scored = score_text(ensemble, tokenized, max_tokens=max_tokens).sentences
     log_prob = {text: one.log_prob for text, one in zip(texts, scored, strict=True)}
     read = zip(texts, tokenized, strict=True)
     unknown = {text for text, words in read if dictionary.unk() in map(dictionary.index, words)}
-    groups: dict[str, dict[str, list[tuple[bool, bool]]]] = {
-        name: defaultdict(list) for name in ("all", "phenomena", "kinds")
-    }
-    ties = 0
+    rows, ties = [], 0
     for pair in pairs:
         good, bad = log_prob[pair.good], log_prob[pair.bad]
         is_tie = math.isclose(good, bad, rel_tol=ROUNDING)
         ties += is_tie
-        row = (good > bad and not is_tie, pair.good in unknown or pair.bad in unknown)
-        names = ("all", pair.phenomenon, pair.kind)
-        for group, name in zip(groups.values(), names, strict=True):
-            group[name].append(row)
-    found: dict[str, Any] = {
-        group: {name: accuracy(own) for name, own in sorted(rows.items())}
-        for group, rows in groups.items()
+        rows.append((good > bad and not is_tie, pair.good in unknown or pair.bad in unknown))
+    return {
+        "all": accuracy(rows),
+        "phenomena": _by_name([pair.phenomenon for pair in pairs], rows),
+        "kinds": _by_name([pair.kind for pair in pairs], rows),
+        "ties": ties,
     }
-    return found | {"all": found["all"]["all"], "ties": ties}
+
+
+def _by_name(names: Sequence[str], rows: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
+    groups = defaultdict(list)
+    for name, row in zip(names, rows, strict=True):
+        groups[name].append(row)
+    return {name: accuracy(own) for name, own in sorted(groups.items())}
 
 
 def accuracy(rows: Sequence[tuple[bool, bool]]) -> dict[str, Any]:

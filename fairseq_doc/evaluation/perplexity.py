@@ -19,7 +19,7 @@ from fairseq_doc.adaptation import cache, dynamic
 from fairseq_doc.data.bptt_stream import columns_of
 from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
-from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.progress import track
 from fairseq_doc.evaluation.scorer import USUAL, ScorerSettings, scorer
 from fairseq_doc.modules.mixture import NotFiniteError
 from fairseq_doc.preparation.raw_counts import RawCounts
@@ -74,14 +74,10 @@ def as_written(nats: float, counts: RawCounts) -> dict[str, float]:
 
 
 def evaluate(
-    ensemble: Ensemble,
-    split: str,
-    columns: int = 1,
-    progress: Progress = no_progress,
-    settings: ScorerSettings = USUAL,
+    ensemble: Ensemble, split: str, columns: int = 1, settings: ScorerSettings = USUAL
 ) -> Evaluation:
     """:func:`evaluate_each` for one of the settings."""
-    return evaluate_each(ensemble, split, [settings], columns, progress)[0]
+    return evaluate_each(ensemble, split, [settings], columns)[0]
 
 
 def check_text(
@@ -102,7 +98,6 @@ def evaluate_each(
     split: str,
     settings: Sequence[ScorerSettings],
     columns: int = 1,
-    progress: Progress = no_progress,
     tokens: int | None = None,
     give_up: Callable[[int, float], bool] | None = None,
 ) -> list[Evaluation]:
@@ -123,7 +118,7 @@ def evaluate_each(
         windows.take(math.ceil(tokens / (steps * columns)))
     nll, scored = torch.zeros(len(settings), dtype=torch.float64), 0
     with scorer(ensemble, *settings) as one:
-        for window in progress(windows, f"eval-lm {split}"):
+        for window in track(windows, f"eval-lm {split}"):
             source, target = window["net_input"]["src_tokens"], window["target"]
             nll -= one.log_probs(source, target, window["net_input"]["window"]).sum((1, 2))
             scored += target.numel()
@@ -150,13 +145,13 @@ class Search:
 
 def points_of(settings: ScorerSettings, part: str) -> list[Point]:
     """What a search of the ``temperature``, the ``cache`` or ``dynamic`` evaluation tries."""
-    if part == "temperature":
-        return [{part: t} for t in TEMPERATURES]
-    if part == "cache":
-        grid = cache.GRIDS[settings.cache.similarity]  # type: ignore[union-attr]
+    if settings.cache and part == "cache":
+        grid = cache.GRIDS[settings.cache.similarity]
         return [{"theta": theta, "lambda": share} for theta, share in grid]
-    pairs = dynamic.grid(settings.dynamic.segment)  # type: ignore[union-attr]
-    return [{"rate": rate, "decay": decay} for rate, decay in pairs]
+    if settings.dynamic and part == "dynamic":
+        pairs = dynamic.grid(settings.dynamic.segment)
+        return [{"rate": rate, "decay": decay} for rate, decay in pairs]
+    return [{"temperature": t} for t in TEMPERATURES]
 
 
 def at_point(settings: ScorerSettings, part: str, point: Point) -> ScorerSettings:
@@ -180,7 +175,6 @@ def search(
     settings: ScorerSettings,
     part: str,
     columns: int = 1,
-    progress: Progress = no_progress,
     tokens: int = 30_000,
     remark: Callable[[str], None] = lambda text: None,
 ) -> Search:
@@ -191,9 +185,9 @@ def search(
     candidates = {name: at_point(settings, part, point) for name, point in points.items()}
     given_up: dict[str, int] = {}
     if part == "dynamic":
-        tried, given_up = _one_by_one(ensemble, split, candidates, tokens, progress, remark)
+        tried, given_up = _one_by_one(ensemble, split, candidates, tokens, remark)
     else:
-        evaluations = evaluate_each(ensemble, split, list(candidates.values()), columns, progress)
+        evaluations = evaluate_each(ensemble, split, list(candidates.values()), columns)
         tried = dict(zip(candidates, evaluations, strict=True))
     best = min(tried, key=lambda name: tried[name].nll)
     at_ends = ends(list(points.values()), points[best])
@@ -205,7 +199,6 @@ def _one_by_one(
     split: str,
     candidates: dict[str, ScorerSettings],
     tokens: int,
-    progress: Progress,
     remark: Callable[[str], None],
 ) -> tuple[dict[str, Evaluation], dict[str, int]]:
     """``tried`` and ``given_up`` of a :class:`Search`."""
@@ -218,7 +211,7 @@ def _one_by_one(
         falls_behind = partial(_falls_behind, nlls, best_nlls, TRIED_SHARE * tokens)
         try:
             (evaluation,) = evaluate_each(
-                ensemble, split, [settings], progress=progress, tokens=tokens, give_up=falls_behind
+                ensemble, split, [settings], tokens=tokens, give_up=falls_behind
             )
             lost = falls_behind(evaluation.tokens, evaluation.nll)
         except NotFiniteError:  # the weights ran away

@@ -11,7 +11,7 @@ import torch
 
 from fairseq_doc.errors import require
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.progress import track
 from fairseq_doc.evaluation.scorer import scorer
 
 
@@ -25,7 +25,6 @@ def sample_text(
     seed: int = 1,
     top_p: float | None = None,
     allow_unknown: bool = False,
-    progress: Progress = no_progress,
 ) -> list[list[str]]:
     """The tokens of each sample that continues a prompt, without the prompt. The model reads it as
     the beginning of a text, after ``</s>``. ``<s>`` and ``<pad>`` are never drawn, and ``<unk>``
@@ -54,7 +53,7 @@ def sample_text(
     never = [dictionary.bos(), dictionary.pad()] + [dictionary.unk()] * (not allow_unknown)
     drawn = []
     with scorer(ensemble) as one:
-        for step in progress(range(length), "generate"):
+        for step in track(range(length), "generate"):
             log_probs = one.next_log_probs(context, step, temperature)  # (S, V)
             log_probs[:, never] = -torch.inf
             context = draw(log_probs, uniform[:, step], top_k, top_p).unsqueeze(1)  # (S, 1)

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.progress import track
 from fairseq_doc.evaluation.scorer import USUAL, Scorer, ScorerSettings, scorer
 from fairseq_doc.preparation.text_form import WORDS, TextForm
 
@@ -127,7 +127,6 @@ def score_text(
     tokenized: Sequence[Sequence[str]],
     state: str = "fresh",
     max_tokens: int = MAX_TOKENS,
-    progress: Progress = no_progress,
     settings: ScorerSettings = USUAL,
     entropies: bool = False,
 ) -> TextScore:
@@ -151,7 +150,7 @@ def score_text(
         first, rest = torch.cat(encoded).tensor_split([1])
         sequences = [rest]
     with scorer(ensemble, settings) as one:
-        tables = _tables(one, first, sequences, steps, entropies, progress)
+        tables = _tables(one, first, sequences, steps, entropies)
     if carried:
         ends = list(accumulate(map(len, encoded)))
         tables = pad(tables[0], (1, 0)).tensor_split(ends[:-1], dim=1)
@@ -188,7 +187,6 @@ def _tables(
     sequences: Sequence[torch.Tensor],
     max_tokens: int,
     entropies: bool,
-    progress: Progress,
 ) -> Sequence[torch.Tensor]:
     """For each sequence of n tokens after ``first``, (R, n): log P, and the entropies."""
     sources = [torch.cat([first, tokens[:-1]]) for tokens in sequences]
@@ -198,7 +196,7 @@ def _tables(
         steps = max(1, max_tokens // len(batch))
         starts = range(0, len(sequences[batch[-1]]), steps)  # the last one is the longest
         windows += [(batch, number, slice(t, t + steps)) for number, t in enumerate(starts)]
-    for batch, number, window in progress(windows, "score"):
+    for batch, number, window in track(windows, "score"):
         targets = [sequences[index][window] for index in batch]
         source = pad_sequence([sources[index][window] for index in batch], batch_first=True)
         target = pad_sequence(targets, batch_first=True)  # (B, T)

@@ -78,13 +78,15 @@ def without_marks(lines: Sequence[str], mark: str) -> tuple[list[str], list[list
 
 
 def spans_of(
-    form: TextForm,
+    form: TextForm | None,
     lines: Sequence[str],
     tokenized: Sequence[Sequence[str]],
     counts: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Span]]:
-    """The words of each line as written, or with ``counts`` its spans of so many words. Errors as of
-    :meth:`TextForm.word_spans`."""
+    """The words of each line as written, or with ``counts`` its spans of so many words; without a
+    ``form`` its tokens. Errors as of :meth:`TextForm.word_spans`."""
+    if form is None:
+        return [[(token, 1) for token in tokens] for tokens in tokenized]
     written = [form.word_spans(*both) for both in zip(lines, tokenized, strict=True)]
     if counts is None:
         return written
@@ -103,6 +105,6 @@ def table(lines: Sequence[Sequence[Mapping[str, Any]]]) -> str:
         for position, span in enumerate(spans, start=1):
             bits = [span["surprisal"], span["entropy"]]
             written = ["NA" if value is None else f"{value:.6f}" for value in bits]
-            counts = int(span["unknown"]), span["tokens"]
-            rows.append("\t".join(map(str, [line, position, span["text"], *written, *counts])))
+            cells = [line, position, span["text"], *written, int(span["unknown"]), span["tokens"]]
+            rows.append("\t".join(map(str, cells)))
     return "\n".join(rows)

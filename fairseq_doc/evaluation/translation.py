@@ -16,7 +16,7 @@ from fairseq.utils import apply_to_sample, resolve_max_positions
 
 from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.ensemble import LoadedModels, Paths, load_models
-from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.progress import track
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, batches_by_length
 from fairseq_doc.options import check_ranges, option
 from fairseq_doc.preparation.text_form import TextForm, form_of_side
@@ -109,7 +109,7 @@ class Source:
 
 class Translator(LoadedModels):
     """M >= 1 encoder-decoders: P(y) = mean_m P_m(y) at every unit. ``task`` is the ``translation``
-    task with their dictionaries."""
+    task with their dictionaries. ``LSTMLuongDoc.from_pretrained`` returns one."""
 
     @cached_property
     def source_form(self) -> TextForm:
@@ -174,7 +174,6 @@ class Translator(LoadedModels):
         sources: Sequence[Source],
         settings: SearchOptions = USUAL,
         max_tokens: int = MAX_TOKENS,
-        progress: Progress = no_progress,
     ) -> list[Found]:
         """What the search finds for each source, whatever the length penalty; nothing is searched
         for an empty one. ``max_tokens``: units of sources translated at once, with padding; they
@@ -183,7 +182,7 @@ class Translator(LoadedModels):
         found = [EMPTY] * len(sources)
         places = [place for place, source in enumerate(sources) if len(source.indices) > 1]
         batches = batches_by_length([len(sources[place].indices) for place in places], max_tokens)
-        for batch in progress(batches, "translate"):
+        for batch in track(batches, "translate"):
             chosen = [places[number] for number in batch]
             finished = self.generate([sources[place] for place in chosen], generator)
             for place, hypotheses in zip(chosen, finished, strict=True):
@@ -199,11 +198,31 @@ class Translator(LoadedModels):
         return Found(list(map(self.target_form.text, units)), list(map(len, tokens)), scores)
 
     def hypotheses(
-        self, sources: Sequence[Source], settings: SearchOptions = USUAL, *arguments: Any
+        self,
+        sources: Sequence[Source],
+        settings: SearchOptions = USUAL,
+        max_tokens: int = MAX_TOKENS,
     ) -> list[list[Hypothesis]]:
         """The best ``nbest`` hypotheses of each source; arguments as of :meth:`search`."""
-        found = self.search(sources, settings, *arguments)
+        found = self.search(sources, settings, max_tokens)
         return [one.ranked(settings.lenpen)[: settings.nbest] for one in found]
+
+    def nbest(
+        self, sentences: Sequence[str], truncate_source: bool = False, **settings: Any
+    ) -> list[list[Hypothesis]]:
+        """The ``nbest`` hypotheses of each sentence of plain text, the best first. ``settings``:
+        fields of :class:`SearchOptions`."""
+        sources = self.sources(sentences, truncate_source)
+        return self.hypotheses(sources, SearchOptions(**settings))
+
+    def translate(
+        self, sentences: str | Sequence[str], truncate_source: bool = False, **settings: Any
+    ) -> Any:
+        """Translate a sentence or a list, plain text into plain text; an empty one stays empty.
+        Arguments as of :meth:`nbest`."""
+        if isinstance(sentences, str):
+            return self.translate([sentences], truncate_source, **settings)[0]
+        return [best.text for best, *_ in self.nbest(sentences, truncate_source, **settings)]
 
 
 def load_translator(

@@ -121,8 +121,8 @@ class MixtureModel:
         data_name_or_path: str = ".",
         matmul_precision: str | None = None,
     ) -> Any:
-        """Load a trained model as in fairseq: a ``PretrainedLanguageModel`` or
-        ``PretrainedTranslator`` of ``evaluation.hub_interface``. ``checkpoint_file`` may be an
+        """Load a trained model as in fairseq: a ``PretrainedLanguageModel`` of
+        ``evaluation.hub_interface`` or a ``Translator`` of ``evaluation.translation``. ``checkpoint_file`` may be an
         ensemble, ``a.pt:b.pt``. ``data_name_or_path`` is the folder of ``fairseq-preprocess``; with
         a leading dot it is relative to ``model_name_or_path``. ``matmul_precision`` is ``float32``,
         ``bfloat16``, or None for the precision of the training."""

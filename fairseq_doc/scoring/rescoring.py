@@ -22,7 +22,7 @@ from fairseq_doc.evaluation.prefix_tree import (
     sequence_log_probs,
     states_after,
 )
-from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.progress import track
 from fairseq_doc.scoring.metrics import Metric
 from fairseq_doc.scoring.nbest_lists import NBestList
 
@@ -103,7 +103,6 @@ class Rescorer:
     lists: Sequence[NBestList]
     encoded: Sequence[list[list[int]]]
     carry: bool = False
-    progress: Progress = no_progress
     at_once: int = MAX_SEQUENCES
 
     def score(self, weights: Weights | None = None) -> Iterator[Rows]:
@@ -113,7 +112,7 @@ class Rescorer:
         end = self.ensemble.dictionary.eos()
         chunks = chunks_of(self.encoded, 1 if self.carry else self.at_once)
         tokens = sum(max(map(len, chain(*chunk))) for chunk in chunks)
-        steps = iter(self.progress(range(tokens), "score"))
+        steps = iter(track(range(tokens), "score"))
         lists, states = iter(self.lists), None
         for chunk in chunks:
             rows = iter(sequence_log_probs(self.ensemble, [*chain(*chunk)], end, states, steps))

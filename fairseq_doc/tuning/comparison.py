@@ -24,7 +24,6 @@ from fairseq_doc.analysis.learning_curves import MAX_LINE, LearningCurve, read_l
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.evaluation.perplexity import evaluate
-from fairseq_doc.evaluation.progress import Progress
 from fairseq_doc.evaluation.translation import TRANSLATION
 from fairseq_doc.files import (
     check_input,
@@ -55,7 +54,6 @@ def compare(
     workers: int,
     folder: Path,
     reference: str | None,
-    progress: Progress,
     remark: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
     """Train each system by :func:`train_seeds` and evaluate it. Finished work is not repeated.
@@ -80,7 +78,7 @@ def compare(
     rows: dict[str, dict[str, Any]] = {}
     for name, system in systems.items():
         found = {
-            seed: _evaluation(system, folder_of(folder, name, seed), reference, progress)
+            seed: _evaluation(system, folder_of(folder, name, seed), reference)
             for seed, value in values[name].items()
             if math.isfinite(value)
         }
@@ -146,9 +144,7 @@ def _check_data(data: str, folder: Path) -> None:
     write_lines(kept, lines)
 
 
-def _evaluation(
-    system: Command, folder: Path, reference: str | None, progress: Progress
-) -> dict[str, Any]:
+def _evaluation(system: Command, folder: Path, reference: str | None) -> dict[str, Any]:
     """``valid`` and ``test`` of a finished training (perplexities, or the best validation and
     BLEU; None if infinite), and ``FACTS``. They are kept in the folder, with what they were
     computed from: the digests of checkpoint and reference."""
@@ -161,7 +157,7 @@ def _evaluation(
     found: dict[str, Any]
     if reference is None:
         ensemble = load_ensemble(str(checkpoint), data)
-        found = {split: evaluate(ensemble, split, progress=progress).perplexity for split in SPLITS}
+        found = {split: evaluate(ensemble, split).perplexity for split in SPLITS}
     else:
         best = best_value(folder / CHECKPOINTS, system.maximize)
         found = {"valid": best, **_bleu(system.args, folder, checkpoint, reference)}

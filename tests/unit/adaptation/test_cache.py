@@ -11,7 +11,7 @@ from fairseq_doc.adaptation.cache import SIMILARITIES, CacheSettings, StreamCach
 from fairseq_doc.evaluation.perplexity import check_text, evaluate, evaluate_each
 from fairseq_doc.evaluation.scorer import ScorerSettings
 
-from ..conftest import assert_close, small_model
+from ..conftest import assert_close, random_tokens, small_model
 from ..evaluation.conftest import ensemble, peaked_model
 
 V = 9
@@ -88,13 +88,11 @@ def test_long_windows_are_taken_in_parts_with_the_same_result(monkeypatch):
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-@pytest.mark.parametrize("theta", [0.0, 30.0, 200.0, 1e4])
+@pytest.mark.parametrize("theta", [0.0, 200.0])
 def test_shares_sum_to_one_in_float32_too(theta, similarity):
-    rng = torch.Generator().manual_seed(0)
-    hidden = torch.randn(2, 30, 160, generator=rng)
+    hidden = torch.randn(2, 30, 160, generator=torch.Generator().manual_seed(0))
     settings = CacheSettings(window=20, theta=theta, share=0.3, similarity=similarity)
-    words = torch.randint(V, (2, 30), generator=rng)
-    shares = StreamCache([settings]).attend(hidden, words)
+    shares = StreamCache([settings]).attend(hidden, random_tokens(2, 30) % V)
     sums = shares.log_probs(V, theta).exp().sum(2)
     assert_close(sums[:, 1:], torch.ones(2, 29).double(), rtol=1e-6)
     assert_close(sums[:, 0], torch.zeros(2).double())

@@ -145,18 +145,16 @@ def test_each_member_follows_its_own_nll(text):
 def test_with_a_cache_and_a_temperature(text):
     """They read what the model computes, and change nothing of what it learns."""
     model = peaked_model()
-    it = ensemble(model, folder=text.folder)
-    usual = dynamic(model)
-    caches = [CacheSettings(window=20, theta=2.0, share=share) for share in (0.0, 0.2)]
-    settings = [replace(usual, cache=cache) for cache in caches]
-    without, cached = evaluate_each(it, "test", settings)
+    it, usual = ensemble(model, folder=text.folder), dynamic(model)
     plain = evaluate(it, "test", settings=usual)
-    assert without.nll == pytest.approx(plain.nll, rel=1e-6)
-    assert cached.nll != pytest.approx(plain.nll, rel=1e-3)
-    settings = [replace(usual, temperature=temperature) for temperature in (1.0, 1.4)]
-    several = evaluate_each(it, "test", settings)
-    assert several[0].nll == pytest.approx(plain.nll, rel=1e-6)
-    assert several[1].nll != pytest.approx(plain.nll, rel=1e-3)
+    caches = [CacheSettings(window=20, theta=2.0, share=share) for share in (0.0, 0.2)]
+    for settings in (
+        [replace(usual, cache=cache) for cache in caches],
+        [replace(usual, temperature=temperature) for temperature in (1.0, 1.4)],
+    ):
+        same, other = evaluate_each(it, "test", settings)
+        assert same.nll == pytest.approx(plain.nll, rel=1e-6)
+        assert other.nll != pytest.approx(plain.nll, rel=1e-3)
 
 
 def test_several_columns_are_refused(text):
@@ -169,12 +167,9 @@ def test_several_columns_are_refused(text):
     "name, value",
     [
         ("rate", 0.0),
-        ("rate", math.inf),
         ("epsilon", 0.0),
-        ("bound", 0.0),
         ("bound", math.nan),
         ("decay", 1.1),
-        ("decay", math.nan),
         ("adapt", "some"),
     ],
 )
@@ -190,7 +185,6 @@ def test_settings_that_cannot_be(name, value):
         (None, "a.pt:a.pt", None),
         ("x.npz", "a.pt:b.pt", None),
         ("x.npz:x.npz", "a.pt:b.pt", None),
-        ("x.npz:y.npz", "a.pt", None),
     ],
 )
 def test_each_model_has_a_file_of_statistics(statistics, checkpoints, expected):

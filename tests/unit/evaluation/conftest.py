@@ -62,7 +62,7 @@ def nlls_by_hand(model, columns, length):
 
 
 class ProgressSpy:
-    """A progress that notes (name, length) of what it is given."""
+    """A ``track`` that notes (name, length) of what it is given."""
 
     def __init__(self):
         self.seen = []
@@ -89,12 +89,12 @@ def ensemble(*models, folder="none", dictionary=None, **changes):
     return Ensemble(models, BpttLanguageModelingTask(cfg, dictionary or small_dictionary()))
 
 
-def translator(*models, longest=12, folder="none", kind=Translator):
+def translator(*models, longest=12, folder="none"):
     """Translation models over the small dictionaries; a source has at most ``longest`` symbols."""
     cfg = TranslationConfig(data=str(folder), source_lang="s", target_lang="t")
     cfg.max_source_positions = cfg.max_target_positions = longest
     dictionaries = models[0].encoder.dictionary, models[0].decoder.dictionary
-    return kind(models, TranslationTask(cfg, *dictionaries))
+    return Translator(models, TranslationTask(cfg, *dictionaries))
 
 
 def token_log_probs(ensemble, source, target, window=0, *settings, **where):

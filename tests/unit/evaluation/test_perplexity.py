@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairseq_doc.adaptation.cache import GRIDS, CacheSettings
 from fairseq_doc.adaptation.dynamic import DynamicSettings, grid
-from fairseq_doc.evaluation import perplexity
+from fairseq_doc.evaluation import perplexity, progress
 from fairseq_doc.evaluation.perplexity import (
     TEMPERATURES,
     Evaluation,
@@ -40,12 +40,19 @@ def test_nll_is_the_sum_over_the_columns_each_read_as_one_text(text, columns, wi
     assert result.tokens + result.left_out + 1 == N
 
 
-def test_progress_sees_every_window_and_the_name_of_the_split(text):
-    progress = ProgressSpy()
+def test_progress_sees_every_window_and_the_name_of_the_split(text, monkeypatch):
+    spy = ProgressSpy()
     it = ensemble(peaked_model(), folder=text.folder, eval_window=10)
-    assert evaluate(it, "test", progress=progress) == evaluate(it, "test")
-    ((name, length),) = progress.seen
-    assert "test" in name and length == math.ceil((N - 1) / 10)
+    expected = evaluate(it, "test")
+    monkeypatch.setattr(perplexity, "track", spy)
+    assert evaluate(it, "test") == expected
+    assert spy.seen == [("eval-lm test", 12)]
+
+
+def test_a_bar_passes_everything_on_in_order(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "interval", 2)
+    assert list(progress.track([3, 1, 2, 5], "a name")) == [3, 1, 2, 5]
+    assert capsys.readouterr().out == ""
 
 
 @given(st.floats(0.01, 709.7), st.integers(1, 10**6))
@@ -68,7 +75,7 @@ def nll_of(monkeypatch):
     def install(function):
         passes = []
 
-        def evaluate_each(ensemble, split, candidates, progress, tokens, give_up):
+        def evaluate_each(ensemble, split, candidates, tokens, give_up):
             (settings,) = candidates
             pair = settings.dynamic.rate, settings.dynamic.decay
             nll = scored = 0
@@ -150,7 +157,7 @@ def test_temperatures_and_points_are_tried_in_one_pass(monkeypatch):
     assert [(one.cache.theta, one.cache.share) for one in settings] == list(GRIDS["cosine"])
     assert {one.cache.window for one in settings} == {5}
 
-    def evaluate_each(ensemble, split, settings, columns, progress):
+    def evaluate_each(ensemble, split, settings, columns):
         return [Evaluation(abs(one.temperature - 1.02), 10) for one in settings]
 
     monkeypatch.setattr(perplexity, "evaluate_each", evaluate_each)

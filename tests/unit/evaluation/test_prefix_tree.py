@@ -102,11 +102,3 @@ def test_sequences_go_on_from_a_carried_state(text, sentences):
     for layers, expected in zip(after, whole, strict=True):
         for layer, other in zip(layers, expected, strict=True):
             assert all(map(torch.allclose, layer, other))
-
-
-def test_progress_advances_with_the_tokens_of_the_longest_sequence():
-    for sequences, tokens in (([[4], [4, 5, 6]], 3), ([[], [4]], 1), ([[]], 0)):
-        steps = iter(range(5))
-        rows = sequence_log_probs(ensemble(MODELS[0]), sequences, EOS, steps=steps)
-        assert list(steps) == list(range(tokens, 5))
-        assert list(map(len, rows)) == list(map(len, sequences))

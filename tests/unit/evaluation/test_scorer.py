@@ -81,14 +81,6 @@ def test_a_score_that_is_not_finite_is_an_error(value):
     assert_refused(problem, token_log_probs, ensemble(*models), SOURCE, target)
 
 
-def test_a_word_that_one_of_two_models_rules_out_has_half_the_others_probability():
-    one, other = models_of(2)
-    with_bias(other, 5, -math.inf)
-    target = torch.full_like(SOURCE, 5)
-    expected = of_targets(probs_by_hand([one], SOURCE) / 2, target)
-    assert_close(token_log_probs(ensemble(one, other), SOURCE, target), expected)
-
-
 def test_scores_of_a_model_in_single_precision_are_added_up_in_double():
     model = peaked_model()
     expected = token_log_probs(ensemble(model), SOURCE, TARGET)

@@ -75,7 +75,6 @@ def test_words_are_apart_by_any_blanks_and_lines_may_be_empty(options):
             (["w1", empty], {}, "line 2 is empty: .*empty_sentences")
             for empty in ("", "  ", "\t\r")
         ),
-        ([], {"empty_sentences": True}, "expected at least one sentence, got none"),
         ([], {"state": "carried"}, "expected at least one sentence, got none"),
         (["w1", "w1 " * 6], {"max_words": 5}, "line 2 has 6 words: .* at most 5"),
         (["w " * (MAX_WORDS + 1)], {}, f"line 1 has {MAX_WORDS + 1:,} words"),

@@ -40,15 +40,6 @@ def test_parts_are_sums_over_their_tokens(state):
     assert [vars(part) for part in spans] == [pytest.approx(vars(part)) for part in expected]
 
 
-def test_a_word_is_scored_only_if_all_of_its_tokens_are():
-    """The first of a carried text, whose second token is scored, is not."""
-    first, second = score_text(MODELS, TEXT, "carried", entropies=True).sentences
-    rows = list(score_spans([("ab", 2), ("c", 2)], first, MODELS.dictionary))
-    assert [row.surprisal is None for row in rows] == [True, False, False]
-    (row, _) = score_spans([("ab", 2)], second, MODELS.dictionary)
-    assert row.surprisal > 0
-
-
 @given(st.lists(st.lists(st.sampled_from(["w1", "w2", "a|"]), max_size=3), min_size=2, max_size=5))
 def test_spans_keep_their_places_and_their_words(spans):
     line = " # ".join(map(" ".join, spans))
@@ -65,7 +56,6 @@ def test_spans_keep_their_places_and_their_words(spans):
         (["a | b"], "", "mark: expected one without blanks; got ''"),
         (["a | b"], "| |", "expected one without blanks"),
         (["a b", "c"], "|", "expected | between spans; no line has it"),
-        ([], "|", "no line has it"),
         (["a | b", "a|b"], "|", "line 2: expected | between blanks; got 'a|b'"),
         (["a || b | c"], "|", "line 1: expected | between blanks; got '||'"),
     ],

@@ -5,7 +5,6 @@ import torch
 from conftest import assert_refused, refusal
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_doc.evaluation.hub_interface import PretrainedTranslator
 from fairseq_doc.evaluation.translation import SearchOptions
 
 from ..conftest import small_translation_model
@@ -92,7 +91,7 @@ def test_lines_and_settings_that_are_refused(models):
 
 
 def test_from_python(models):
-    own = translator(*models, kind=PretrainedTranslator)
+    own = translator(*models)
     settings = {"beam": 3, "max_len_b": 9}
     texts = own.translate(LINES, **settings)
     assert texts == [best.text for best, *_ in own.nbest(LINES, nbest=2, **settings)]

@@ -1,5 +1,7 @@
 """Lists scored by language models, the best candidates, tuned weights."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.preparation.text_form import WORDS
+from fairseq_doc.scoring import rescoring
 from fairseq_doc.scoring.metrics import Metric, metric_of
 from fairseq_doc.scoring.nbest_lists import NBestList, encode
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
@@ -54,8 +57,10 @@ def best_by_hand(one, log_probs, weights):
 def test_candidates_have_the_scores_of_their_sentences(problem, at_once):
     lists, _ = problem
     progress = ProgressSpy()
-    own = rescorer(lists, progress=progress, at_once=at_once)
-    for rows, one in zip(own.score(), lists, strict=True):
+    own = rescorer(lists, at_once=at_once)
+    with mock.patch.object(rescoring, "track", progress):
+        scored = list(own.score())
+    for rows, one in zip(scored, lists, strict=True):
         expected = score_text(IT, [text.split() for text in one.texts]).sentences
         for row, sentence in zip(rows, expected, strict=True):
             assert row.tolist() == pytest.approx(sentence.word_log_probs)
