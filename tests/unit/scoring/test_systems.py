@@ -6,7 +6,7 @@ import pytest
 from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.preparation.tokenization import moses
 from fairseq_doc.scoring.hypotheses import System, Undoing
-from fairseq_doc.scoring.systems import SEED, compare_systems, score_bleu, score_rouge
+from fairseq_doc.scoring.systems import SEED, compare_systems, count_lost, score_bleu, score_rouge
 
 VALUES = np.random.default_rng(0).uniform(size=50)
 
@@ -23,6 +23,10 @@ def test_rouge_is_in_percent_and_targets_bound_it():
     assert scores["unstemmed"]["rouge1"][0]["f1"] == pytest.approx(75)
     assert scores["stemmed"]["rouge1"][0]["ceiling"] is None
     assert scores["stemmed"]["rouge1"][1]["ceiling"] == pytest.approx(80)
+
+
+def test_words_with_characters_that_rouge_drops_are_counted():
+    assert count_lost(["An é and ## in", "a-b Straße 7."]) == (8, 3)
 
 
 def test_targets_that_cannot_be_undone_bound_bleu():
