@@ -92,8 +92,8 @@ def check_words(settings: LanguageModelText, counts: Counts, say: Say) -> None:
     if settings.counts is not None:
         for split, found in splits.items():
             _check_published(f"{split}.txt", "tokens", settings.counts.tokens[split], found.tokens)
-        # Of fairseq's own <s>, <pad>, </s> and <unk> a text has the last two.
-        types = len(dictionary) - dictionary.nspecial + 2
+        # Of fairseq's own <s>, <pad>, </s> and <unk> a text has </s>, and perhaps <unk>.
+        types = len(dictionary) - dictionary.nspecial + 1 + (splits["train"].unknown > 0)
         what = "word types with the end mark"
         _check_published("train.txt", what, settings.counts.types, types)
     train, valid, test = (splits[split].unknown for split in SPLITS)

@@ -90,6 +90,8 @@ def read_kaldi(
         return list(lists.values()), None
     references = _table(reference, "references, lines such as utt1 the words", _REFERENCE)
     _check_same("utterances", path, lists, reference, references)
+    if not any(references.values()):
+        raise FairseqDocError(f"{reference}: expected references with words; got none")
     return list(lists.values()), [references[name] for name in lists]
 
 

@@ -2,6 +2,7 @@ import contextlib
 import io
 import json
 import logging
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -93,6 +94,12 @@ def test_information_is_not_logged_and_warnings_are_on_standard_error(does, caps
     printed, err = capsys.readouterr()
     assert json.loads(printed) == RESULT
     assert "careful" in err and "dictionary" not in err
+
+
+def test_every_file_with_a_command_is_found():
+    files = Path(eval_lm.__file__).parent.glob("*.py")
+    commands = [path.stem.replace("_", "-") for path in files if "EXAMPLE =" in path.read_text()]
+    assert set(commands) == SUBCOMMANDS.keys()
 
 
 def test_a_command_of_fairseq_is_named_in_one_line(capsys):

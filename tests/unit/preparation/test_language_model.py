@@ -86,6 +86,13 @@ def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, setti
         assert set(prepared(*arguments, **settings)[1]) == DATA
 
 
+def test_published_types_of_a_text_without_unknown_words(text, tmp_path, monkeypatch):
+    (text / "train.txt").write_text("a b\nb\n")
+    tokens = {split: sum(len(line.split()) + 1 for line in TEXT[split]) for split in SPLITS}
+    monkeypatch.setitem(PUBLISHED, "toy", PublishedCounts({**tokens, "train": 5}, 3))
+    prepared(text, tmp_path / "bin", "toy")  # a, b and the end mark
+
+
 @pytest.mark.parametrize(
     "content, settings, facts",
     [

@@ -60,6 +60,7 @@ def test_kaldis_lists(tmp_path):
         ({"numbers": ["u2-1 1"]}, "first_pass: expected the same candidates; 3 are in one file alone, such as 'a-b-1'"),
         ({"numbers": [f"{line.split()[0]} 1" for line in [*LIST, "u3-1 x"]]}, "the same candidates; 1 are"),
         ({"references": ["a-b w", "u2 w", "u3 w"]}, "the same utterances; 1 are in one file alone, such as 'u3'"),
+        ({"references": ["a-b", "u2"]}, "expected references with words"),
     ],
 )  # fmt: skip
 def test_unusable_lists_of_kaldi(tmp_path, files, problem):
