@@ -157,7 +157,7 @@ def test_readme_trains_evaluates_and_uses_a_model(checkout):
     assert "the company" in checkout.readme
     code = "\n".join(blocks(ROOT / "README.md", "python"))
     output = checkout.shell(f"{BIN}/python -c {shlex.quote(code)}")
-    assert len(re.findall(r"-\d+\.\d+", output.splitlines()[-1])) == 2
+    assert len(re.findall(r"^-\d+\.\d+$", output, re.MULTILINE)) == 2
 
 
 def test_the_published_size_is_trained_by_one_command_which_resumes(checkout):

@@ -196,14 +196,14 @@ def beyond(tmp_path):
     each time, and the calls of eval-lm."""
     from fairseq_doc.adaptation.cache import CacheSettings
     from fairseq_doc.adaptation.dynamic import DynamicSettings
-    from fairseq_doc.cli.eval_lm import _cache_as_json, _dynamic_as_json
+    from fairseq_doc.cli.eval_lm import _adaptation
     from fairseq_doc.evaluation.scorer import ScorerSettings
 
     settings = ScorerSettings(
         cache=CacheSettings(window=9, theta=0.5, share=0.25),
         dynamic=DynamicSettings(rate=3e-5, decay=0.002),
     )
-    found = {"cache": _cache_as_json(settings), "dynamic": _dynamic_as_json(settings)}
+    found = _adaptation(settings)
     found |= {"perplexity": 97.531, "seconds": 12.3, "seconds_before": 4.4}
     found |= {"searched": {"theta 1": 99.0}, "at_ends": {"theta": "smallest"}}
     shim(tmp_path, "fairseq-doc", f"echo \"$@\" >> {tmp_path}/calls\necho '{json.dumps(found)}'")

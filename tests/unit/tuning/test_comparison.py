@@ -26,7 +26,7 @@ def trained(tmp_path, monkeypatch):
         monkeypatch.setattr(comparison, "train_seeds", lambda *_: values)
         systems = chosen_systems([], [f"{name}={SMALL_MODEL}" for name in values], BASE, print)
         remarks = []
-        return compare(systems, 2, 1, folder, None, None, remarks.append), remarks
+        return compare(systems, 2, 1, folder, None, remarks.append), remarks
 
     def evaluation(system, folder, *_):
         loss = float((folder / "loss").read_text())
@@ -91,7 +91,7 @@ def evaluations(tmp_path, monkeypatch):
 
     def evaluated(reference="a"):
         (tmp_path / "ref").write_text(reference)
-        found = comparison._evaluation(system, tmp_path, str(tmp_path / "ref"), None)
+        found = comparison._evaluation(system, tmp_path, str(tmp_path / "ref"))
         assert (found["valid"], found["test"]) == (3.0, 30.0)
         return len(calls)
 
