@@ -85,8 +85,8 @@ def check_file(path: str | os.PathLike) -> None:
 
 
 def is_safe_archive(path: str | os.PathLike) -> bool:
-    """Whether a regular file is an archive of torch. Raises ``FairseqDocError`` if it is damaged, or
-    if torch is set to run code from files."""
+    """Whether a regular file is an archive of torch. Raises ``FairseqDocError`` if it is damaged or
+    ambiguous, or if torch is set to run code from files."""
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true"):
         raise FairseqDocError(
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so a checkpoint could run code: unset it"
@@ -96,6 +96,9 @@ def is_safe_archive(path: str | os.PathLike) -> bool:
         if file.read(4) != b"PK\x03\x04":
             return False
         with zipfile.ZipFile(file) as archive:
+            names = [name.lower() for name in archive.namelist()]
+            if len(set(names)) < len(names):  # torch may read another one than is checked
+                raise _not_whole(path, "two records of the same name")
             damaged = archive.testzip()  # by their checksums
             if damaged is not None:
                 raise _not_whole(path, f"the record {shown(damaged)} has another checksum")

@@ -207,6 +207,15 @@ def test_a_flipped_bit_of_a_weight(archive):
     load(archive)
 
 
+def test_two_records_of_one_name(archive, tmp_path, marker):
+    records = list(records_of(archive).items())
+    code = pickle.dumps(checkpoint(extra=RunsCode(marker)), protocol=2)
+    for name in ("data.pkl", "DATA.PKL"):  # torch's reader ignores case
+        error = refusal(load, rewritten(tmp_path / "two.pt", [*records, (name, code)]))
+        assert "two records of the same name" in error
+    load(rewritten(tmp_path / "one.pt", records))
+
+
 @pytest.mark.parametrize("legacy", [False, True])
 def test_the_file_of_embeddings_is_forgotten(path, legacy):
     """A model is used without the file that its training started from."""
