@@ -22,11 +22,12 @@ def require(is_so: bool, name: str, expected: str, value: object) -> None:
         raise FairseqDocError(f"{name} must be {expected}; got {value}", name)
 
 
-def check_count(path: str, found: Sized, other: str, expected: Sized) -> None:
-    """Raise ``FairseqDocError`` for a file with another number of sentences than another one."""
+def check_count(path: str, found: Sized, other: str, expected: Sized, advice: str = "") -> None:
+    """Raise ``FairseqDocError`` for a file whose number of sentences differs from another's."""
     if len(found) != len(expected):
         raise FairseqDocError(
             f"{path}: expected {len(expected):,} sentences, as in {other}; got {len(found):,}"
+            f"{advice}"
         )
 
 

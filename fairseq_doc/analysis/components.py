@@ -296,13 +296,15 @@ class MixtureWeights:
 def mixture_weights(ensemble: Ensemble, split: str) -> MixtureWeights:
     """Mean weights of one model over a split, with a carried state."""
     model = ensemble.single
-    weights: list[torch.Tensor] = []
+    total, tokens = 0.0, 0
     for sample in track(windows_of(ensemble, split), f"weights {split}"):
         source = sample["net_input"]["src_tokens"].to(ensemble.device)
         _, extra = model(source, window=sample["net_input"]["window"])
-        weights.append(extra["log_weights"][0].double().exp())  # (t, J)
-    every = torch.cat(weights)  # (N, J)
-    return MixtureWeights(_layers_of(model), every.mean(0).tolist(), len(every))
+        total = total + extra["log_weights"].double().exp().sum((0, 1))  # (J,)
+        tokens += source.numel()
+    mean = torch.as_tensor(total) / tokens
+    check_finite(mean)
+    return MixtureWeights(_layers_of(model), mean.tolist(), tokens)
 
 
 def _layers_of(model: Any) -> list[int]:

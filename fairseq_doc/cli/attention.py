@@ -60,7 +60,7 @@ class Options(PictureOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """Result: that of :func:`attend`."""
+    """Result: that of :func:`attend`, and the file ``picture``."""
     lines = list(text_lines(settings.input))
     sentence = "".join(lines[settings.line - 1 : settings.line]).strip()
     if not sentence:

@@ -109,8 +109,8 @@ def _check_drawn(settings: Options, tokenized: Sequence[Sequence[str]]) -> None:
     require(line <= count, "line", f"at most {count}, the lines of the input", line)
     unscored = settings.state == "carried" and line == 1
     tokens = len(tokenized[line - 1]) + 1 - unscored
-    expected = f"that of a line with 1 to {MAX_HEAT_MAP_TOKENS} scored words and end marks"
-    require(1 <= tokens <= MAX_HEAT_MAP_TOKENS, "line", expected, f"{line}, with {tokens:,}")
+    expected = f"a line with 1 to {MAX_HEAT_MAP_TOKENS} scored words and end marks"
+    require(1 <= tokens <= MAX_HEAT_MAP_TOKENS, "line", expected, f"line {line} with {tokens:,}")
 
 
 def _numbers(text: TextComponents) -> list[dict[str, int]]:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairseq_doc.cli.tree_arguments import TreeOptions, trees_of
+from fairseq_doc.cli.tree_arguments import IF_FAILED, TreeOptions, trees_of
 from fairseq_doc.errors import check_count
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option
@@ -38,7 +38,7 @@ def run(settings: Options) -> dict[str, Any]:
     check_input(settings.test, again=True)
     parameters = settings.parameters
     gold, lists = trees_of(settings.gold), read_lists(settings.test)
-    check_count(settings.test, lists, settings.gold, gold)
+    check_count(settings.test, lists, settings.gold, gold, IF_FAILED)
     firsts: list[SentenceResult] = []
     best: list[SentenceResult] = []
     roots = {tree.root for tree in gold}

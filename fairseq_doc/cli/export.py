@@ -52,11 +52,12 @@ def run(settings: Options) -> dict[str, Any]:
         from fairseq_doc.export.file import exported_file
     except ImportError as error:
         raise FairseqDocError(f"{error}: {pip_install('onnx', 'onnx', 'onnxruntime')}") from None
+    tokens = read_tokens(settings.tokens) if settings.tokens else None
     ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     dictionary = ensemble.dictionary
     table = table_of(dictionary)
-    if settings.tokens:
-        table = match_tokens(read_tokens(settings.tokens), dictionary, settings.tokens)
+    if tokens is not None:
+        table = match_tokens(tokens, dictionary, str(settings.tokens))
     exported = exported_file(ensemble, settings.form, table, settings.int8)
     with whole_file(outputs[0], settings.overwrite, binary=True) as file:
         file.write(exported.data)

@@ -15,6 +15,7 @@ from fairseq_doc.conversion.foreign import (
     read_model,
     read_words,
 )
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import whole_file
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation.data_folder import check_destination
@@ -55,7 +56,10 @@ def run(settings: Options) -> dict[str, Any]:
     model = read_model(settings.tensors)
     words = read_words(settings.words, len(model["encoder.weight"]))
     dictionary, rows = dictionary_of(words, settings.end_mark, settings.unknown)
-    state = imported_checkpoint(model, dictionary, rows, str(settings.folder))
+    try:
+        state = imported_checkpoint(model, dictionary, rows, str(settings.folder))
+    except FairseqDocError as error:
+        raise FairseqDocError(f"{settings.tensors}: {error}") from None
     settings.folder.mkdir(parents=True)
     files = [settings.folder / CHECKPOINT, settings.folder / DICTIONARY]
     with whole_file(files[0], binary=True) as checkpoint, whole_file(files[1]) as word_list:

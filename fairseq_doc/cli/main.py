@@ -155,7 +155,10 @@ def outcome(command: ModuleType, settings: Any) -> tuple[dict[str, Any], str]:
     check_outputs(settings)
     shows = not getattr(settings, "no_progress_bar", True)
     progress.interval = getattr(settings, "log_interval", None) if shows else None
-    result = command.run(settings)
+    try:
+        result = command.run(settings)
+    finally:
+        progress.interval = None
     written = files_written(settings)
     lines = [command.as_text(result), *(f"wrote {path}" for path in written.values())]
     return result | written, "\n".join(lines)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of
-from fairseq_doc.cli.tree_arguments import TreeOptions, trees_of
+from fairseq_doc.cli.tree_arguments import IF_FAILED, TreeOptions, trees_of
 from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
 from fairseq_doc.files import write_files
@@ -73,13 +73,13 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``sentences``; ``candidates``; ``distinct``, those that do not differ only in tags;
     ``unknown``, symbols outside the dictionary; ``scored``, distinct candidates without failed
-    parses; ``seconds`` of scoring; ``weight``; and the files ``output`` and ``output_nbest``. With
+    parses; ``seconds`` of scoring and tuning; ``weight``; and the files ``output`` and ``output_nbest``. With
     ``--tune`` also ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first
     candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
     lists, metric = read_nbest(settings.nbest), bracketing_f1(settings.parameters)
     gold = list(map(without_traces, trees_of(settings.tune))) if settings.tune else None
     if gold is not None:
-        check_count(settings.nbest, lists, str(settings.tune), gold)
+        check_count(settings.nbest, lists, str(settings.tune), gold, IF_FAILED)
     parsed = settings.parsed(settings.nbest, lists)
     ensemble, base = ensemble_of(settings), BASES[settings.score_base]
     read = read_tree_lists(settings.nbest, parsed, ensemble.dictionary, base, metric, gold)

@@ -142,8 +142,8 @@ def run(settings: Options) -> dict[str, Any]:
         translations = settings.nbest_data, settings.reference, form != WORDS
         lists, references = read_translations(settings.nbest, *translations)
     judge = None
-    if references is not None:
-        metric = metric_of(str(settings.metric), settings.lang)
+    if references is not None and settings.metric is not None:
+        metric = metric_of(settings.metric, settings.lang)
         judge = Judge.of(metric, [one.texts for one in lists], references)
     ensemble = ensemble_of(settings)
     encoded, unknown = encode(lists, form, ensemble.dictionary, settings.max_words)

@@ -45,10 +45,11 @@ def run(settings: Options) -> dict[str, Any]:
     ``lenpen``; ``unknown``, counts of units outside the dictionary; ``seconds`` without loading;
     with --tune-input also ``tuning``: ``metric``, ``value`` of the best pair, and ``tried``, each
     ``beam`` and ``lenpen`` with its ``value``."""
-    lines, tuning = list(text_lines(settings.input)), settings.tune
+    tuning = settings.tune
+    tuning_lines, references = tuning.read() if tuning else ([], [])
+    lines = list(text_lines(settings.input))
     if not lines:
         raise FairseqDocError("expected at least one line in the input; got none")
-    tuning_lines, references = tuning.read() if tuning else ([], [])
     translator = load_translator(
         settings.path, settings.data, settings.device, settings.matmul_precision
     )

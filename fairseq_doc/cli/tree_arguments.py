@@ -9,6 +9,8 @@ from fairseq_doc.parsing.bracketing import Parameters, read_parameters
 from fairseq_doc.parsing.nbest import Candidate, Parses, parse_lists
 from fairseq_doc.preparation.trees import NO_TAG, ROOTS, Tree, is_tagged, read_trees, without_traces
 
+IF_FAILED = " (write (()) if the parser failed)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TreeOptions:

@@ -24,6 +24,8 @@ _OF_TRAINING = tuple(
 def last_checkpoints(folder: str | os.PathLike, pattern: str, count: int) -> list[str]:
     """The last ``count`` checkpoints in a folder, the oldest first, by the number in their names,
     which match ``pattern``, ``EPOCHS`` or ``UPDATES``."""
+    if not os.path.isdir(folder):
+        raise FairseqDocError(f"expected a folder of checkpoints; got {folder}")
     found = checkpoint_utils.checkpoint_paths(os.fspath(folder), pattern)  # the newest first
     if len(found) < count:
         like = "checkpoint12.pt" if pattern == EPOCHS else "checkpoint_3_1000.pt"

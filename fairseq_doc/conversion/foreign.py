@@ -65,10 +65,12 @@ def read_model(path: str | os.PathLike) -> dict[str, Tensor]:
     except FairseqDocError:
         raise
     except Exception as error:  # a file of another kind fails anywhere
+        code = re.search(r"GLOBAL (\S+)", str(error))  # what torch refuses to unpickle
+        reason = f"an object of {code[1]}, which could run code" if code else str(error)
         raise FairseqDocError(
             f"{path}: expected tensors by name; write them by torch.save(model.state_dict(), FILE), "
             "where the model's own code is (docs/import.md); got "
-            f"{shown(' '.join(str(error).split()), 100)}"
+            f"{shown(' '.join(reason.split()), 100)}"
         ) from error
     tensors = {name: tensor for name, tensor in named.items() if not _COPIES.fullmatch(name)}
     expected = {*_OTHERS, *(_MIXTURE if tensors.keys() & set(_MIXTURE) else ())}

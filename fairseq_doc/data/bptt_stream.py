@@ -49,7 +49,8 @@ def load_stream(
     path: str, split: str, dictionary: Dictionary, combine: bool = False
 ) -> TokenStream:
     """Read a binarised split (``fairseq-preprocess --only-source``). Raises ``FairseqDocError`` if
-    it is missing or empty; ``fairseq_patches/binarised_data.py`` checks its contents."""
+    it is missing, empty or has words outside ``dictionary``; see also
+    ``fairseq_patches/binarised_data.py``."""
     dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
     if dataset is None:
         raise FairseqDocError(
@@ -60,6 +61,12 @@ def load_stream(
     if len(tokens) < 2:  # an input and its target
         raise FairseqDocError(
             f"split {split!r} at {path} is empty: expected at least 2 tokens, got {len(tokens)}"
+        )
+    if tokens.min() < 0 or tokens.max() >= len(dictionary):  # only in formats without mmap
+        raise FairseqDocError(
+            f"split {split!r} at {path} is damaged or was binarised with another dictionary: it "
+            f"holds words from {tokens.min()} to {tokens.max()}, but the dictionary has "
+            f"{len(dictionary)}"
         )
     if (tokens == dictionary.pad()).any():
         raise FairseqDocError(

@@ -108,7 +108,7 @@ def load_models(
     fairseq_doc.register()
     require(precision in (None, *PRECISIONS), "precision", " or ".join(PRECISIONS), precision)
     if precision is not None:
-        overrides["matmul_precision"] = precision
+        overrides = {**overrides, "matmul_precision": precision}
     models, task = [], None
     for path in split_paths(paths) if isinstance(paths, str) else paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)

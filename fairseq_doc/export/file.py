@@ -51,15 +51,18 @@ def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
     quantisation)."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
+        before = logging.root.manager.disable
         logging.disable(logging.WARNING)  # onnxruntime's advice does not apply here
-        quantize_dynamic(
-            model,
-            path,
-            op_types_to_quantize=["MatMul", "Gather", "LSTM"],  # operators with matrices
-            weight_type=QuantType.QInt8,
-            extra_options={"EnableSubgraph": True},
-        )
-        logging.disable(logging.NOTSET)
+        try:
+            quantize_dynamic(
+                model,
+                path,
+                op_types_to_quantize=["MatMul", "Gather", "LSTM"],  # operators with matrices
+                weight_type=QuantType.QInt8,
+                extra_options={"EnableSubgraph": True},
+            )
+        finally:
+            logging.disable(before)
         return onnx.load(path)
 
 

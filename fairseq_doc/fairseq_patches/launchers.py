@@ -137,9 +137,9 @@ def _check_sixteen_bits(cfg, on_cpu):
         return
     name = "--fp16" if common.fp16 else "--bf16"
     if on_cpu or common.tpu:
+        needs = "selects a TPU, which is not supported" if common.tpu else "needs a GPU"
         raise FairseqDocError(
-            f"{name} needs a GPU, and fairseq-train --bf16 a TPU, which is not supported: give "
-            "--matmul-precision bfloat16, or --amp on a GPU"
+            f"{name} {needs}: give --matmul-precision bfloat16, or --amp on a GPU"
         )
     if getattr(cfg.model, "matmul_precision", "float32") != "float32":
         raise FairseqDocError(

@@ -122,10 +122,11 @@ class MixtureModel:
         matmul_precision: str | None = None,
     ) -> Any:
         """Load a trained model as in fairseq: a ``PretrainedLanguageModel`` of
-        ``evaluation.hub_interface`` or a ``Translator`` of ``evaluation.translation``. ``checkpoint_file`` may be an
-        ensemble, ``a.pt:b.pt``. ``data_name_or_path`` is the folder of ``fairseq-preprocess``; with
-        a leading dot it is relative to ``model_name_or_path``. ``matmul_precision`` is ``float32``,
-        ``bfloat16``, or None for the precision of the training."""
+        ``evaluation.hub_interface`` or a ``Translator`` of ``evaluation.translation``.
+        ``checkpoint_file`` may be an ensemble, ``a.pt:b.pt``. ``data_name_or_path`` is the folder of
+        ``fairseq-preprocess``; with a leading dot it is relative to ``model_name_or_path``.
+        ``matmul_precision`` is ``float32``, ``bfloat16``, or None for the precision of the
+        training."""
         fairseq_doc.register()
         return cls.load_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision

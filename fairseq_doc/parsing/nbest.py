@@ -27,7 +27,7 @@ from fairseq_doc.preparation.trees import Tree, bracketed, parse_tree, tree_text
 _HEADER = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s*")
 _ROW = re.compile(r"\s*(\d{1,9})\s*\|\|\|(.*?)\|\|\|\s*(\(.*)")
 # A score, further ones as rerank --output-nbest writes them, and a tree
-_SCORED = re.compile(r"\s*(\S+)\s*\t(?:[-+.\deEinf]+\t)*\s*(\(.*)")
+_SCORED = re.compile(r"\s*(\S*)\s*\t(?:[-+.\deEinf]+\t)*\s*(\(.*)")
 _WITHOUT_WORDS = re.compile(r"[\s()]*")
 
 
@@ -104,7 +104,10 @@ def _below_header(
 
 def _candidate(path: str, line: int, score: str, text: str) -> Candidate:
     """A candidate; a failed parse may have any score."""
-    number = float(score)
+    try:
+        number = float(score)
+    except ValueError:
+        number = math.nan
     if not math.isfinite(number):
         if not _WITHOUT_WORDS.fullmatch(text):
             raise FairseqDocError(

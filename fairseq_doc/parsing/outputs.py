@@ -25,7 +25,7 @@ def candidate_lists(
     """The candidates (ln P, tree as text) of each sentence, whose tree has the words and tags to use;
     and ``COUNTS``: flat trees, outputs of each kind, and first outputs of each kind. ``where``: the
     outputs' file, for errors."""
-    check_count(where, outputs, "its trees", sentences)
+    check_count(where, outputs, "the trees of its sentences", sentences)
     lists, counts = [], Counter(dict.fromkeys(COUNTS, 0))
     for number, (output, sentence) in enumerate(zip(outputs, sentences, strict=True)):
         source = (output.source or "").split()

@@ -184,7 +184,7 @@ def without_traces(tree: Tree) -> Tree:
 
 def with_words(tree: Tree, kept: Sequence[bool]) -> Tree:
     """The tree of the words that are kept, (N,), without constituents that have none of them."""
-    before = [0, *accumulate(kept)]  # words kept before each place
+    before = [0, *accumulate(map(int, kept))]  # words kept before each place
     brackets = ((label, before[start], before[end]) for label, start, end in tree.brackets)
     return Tree(
         tuple(compress(tree.words, kept)),

@@ -96,7 +96,11 @@ def _read_lines(path: str) -> dict[int, _Lines]:
 
 def _sentence(where: str, own: _Lines, kinds: Collection[str]) -> GeneratedSentence:
     words, texts = own.get("H") or own["D"], own.get("D") or own["H"]
-    numbers = [list(map(float, text.split())) for text in own.get("P", [""] * len(words))]
+    expected = f"{where}: expected P- lines with numbers; generate again"
+    try:
+        numbers = [list(map(float, text.split())) for text in own.get("P", [""] * len(words))]
+    except ValueError:
+        raise FairseqDocError(expected) from None
     if own.keys() != kinds or not len(words) == len(texts) == len(numbers):
         got = ", ".join(f"{len(own.get(kind, ()))} {kind}-" for kind in sorted(kinds))
         raise FairseqDocError(
@@ -106,5 +110,5 @@ def _sentence(where: str, own: _Lines, kinds: Collection[str]) -> GeneratedSente
     source, target = (own[kind][0] if kind in own else None for kind in "ST")
     sentence = GeneratedSentence(words, texts, numbers, source, target)
     if not all(log_prob < math.inf for log_prob in sentence.log_probs):  # false for NaN, too
-        raise FairseqDocError(f"{where}: expected P- lines with numbers; got NaN or infinity")
+        raise FairseqDocError(expected)
     return sentence

@@ -40,7 +40,7 @@ KALDI, GENERATED = FORMATS = ("kaldi", "fairseq-generate")
 # A line's first word and the rest
 _REFERENCE = re.compile(r"\s*(\S+)\s*(.*?)\s*")
 _CANDIDATE = re.compile(r"\s*(\S+-\d+)(?!\S)\s*(.*?)\s*")
-_NUMBER = re.compile(r"\s*(\S+)\s+([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
+_NUMBER = re.compile(r"\s*(\S+)\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,2})?)\s*")
 
 
 @dataclass(frozen=True)

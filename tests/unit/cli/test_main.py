@@ -10,6 +10,7 @@ import pytest
 from fairseq_doc.cli import eval_lm
 from fairseq_doc.cli.main import OF_FAIRSEQ, SUBCOMMANDS, TRACEBACK, main
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation import progress
 from fairseq_doc.files import text_lines
 
 pytestmark = pytest.mark.usefixtures("logging_of_its_own")
@@ -94,6 +95,7 @@ def test_information_is_not_logged_and_warnings_are_on_standard_error(does, caps
     printed, err = capsys.readouterr()
     assert json.loads(printed) == RESULT
     assert "careful" in err and "dictionary" not in err
+    assert progress.interval is None  # what a program does later shows no bar
 
 
 def test_every_file_with_a_command_is_found():

@@ -515,8 +515,11 @@ def test_components_of_one_layer_are_shown_one_by_one(models, lines):
         ("--tsv new.png --picture new.png", "new.png is used twice"),
         ("--tsv empty --input empty --overwrite", "empty is used twice"),
         ("--picture new.png --line 4", "line must be at most 3.*; got 4"),
-        ("--picture new.png --line 3", "line must be .* 1 to 200 .*; got 3, with 301"),
-        ("--state carried --empty-lines --picture new.png --line 1 --input empty", "got 1, with 0"),
+        ("--picture new.png --line 3", "line must be .* 1 to 200 .*; got line 3 with 301"),
+        (
+            "--state carried --empty-lines --picture new.png --line 1 --input empty",
+            "got line 1 with 0",
+        ),
         ("--input empty", "empty: line 1 is empty"),
     ],
 )

@@ -135,7 +135,7 @@ REFUSED = [  # command, number of GPUs, environment, options, what the message s
     ("train", 0, of_torchrun(0, 2, 29500), {"distributed_world_size": 3}, "world-size must be 2"),
     ("train", 0, {}, SIXTEEN, "--fp16 needs a GPU"),
     ("hydra-train", 0, {}, {"bf16": True}, "--bf16 needs a GPU"),
-    ("train", 1, {}, TPU, "--bf16 needs a GPU"),
+    ("train", 1, {}, TPU, "--bf16 selects a TPU"),
     ("train", 1, {}, {**SIXTEEN, "matmul_precision": "bfloat16"}, "leave out --matmul-precision"),
 ]
 

@@ -56,7 +56,7 @@ def test_kaldis_lists(tmp_path):
         *(({"lines": [line]}, "nbest: line 1: expected an n-best list") for line in ("the cat", "u-x a", "-1 a")),
         ({"lines": ["u-1 a", "v-1 a", "u-2 b"]}, "got 'u-2'"),
         ({"lines": block(0, "a b")}, "give --format fairseq-generate"),
-        *(({"numbers": [line]}, "first_pass: line 1: expected a number") for line in ("u2-1 1 2", "u2-1 nan", "u2-1")),
+        *(({"numbers": [line]}, "first_pass: line 1: expected a number") for line in ("u2-1 1 2", "u2-1 nan", "u2-1 1.2.3", "u2-1")),
         ({"numbers": ["u2-1 1"]}, "first_pass: expected the same candidates; 3 are in one file alone, such as 'a-b-1'"),
         ({"numbers": [f"{line.split()[0]} 1" for line in [*LIST, "u3-1 x"]]}, "the same candidates; 1 are"),
         ({"references": ["a-b w", "u2 w", "u3 w"]}, "the same utterances; 1 are in one file alone, such as 'u3'"),
