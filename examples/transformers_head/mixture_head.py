@@ -199,14 +199,23 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
         """The backbone's."""
         self.model.set_input_embeddings(value)
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """As transformers', which would leave a W of its own as it is; that is refused."""
-        if not self.config.tie_word_embeddings:
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        **kwargs: Any,
+    ) -> nn.Embedding:
+        """As transformers', which would leave a W of its own as it is. So another number of words is
+        refused for such a model."""
+        own = len(self.get_input_embeddings().weight)
+        size = own if new_num_tokens is None else new_num_tokens
+        size += -size % (pad_to_multiple_of or 1)
+        if size != own and not self.config.tie_word_embeddings:
             raise FairseqDocError(
                 "expected a model whose W is its embedding, tie_word_embeddings=True; got one with "
                 "a W of its own, for which new words are not implemented"
             )
-        return super().resize_token_embeddings(*args, **kwargs)
+        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, **kwargs)
 
     @can_return_tuple
     def forward(

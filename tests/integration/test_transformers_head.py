@@ -186,6 +186,9 @@ def test_a_new_embedding_is_a_new_output_matrix(head, configs):
     assert model.output.weight is model.get_input_embeddings().weight
     untied = make_model(head, configs["llama"])
     assert "tie_word_embeddings" in refusal(untied.resize_token_embeddings, V + 4)
+    assert "tie_word_embeddings" in refusal(untied.resize_token_embeddings, V, 2 * V)
+    untied.resize_token_embeddings(V)  # as scripts do for every model
+    assert untied(some_words()).logits.size(-1) == V
 
 
 @both
