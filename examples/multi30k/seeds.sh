@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Systems from scratch and mixtures grown from one softmax, at equal epochs, with several seeds:
+#     examples/multi30k/seeds.sh DATA TEXTS FOLDER SEEDS SYSTEM... [options of fairseq-doc compare]
+# DATA: the folder of fairseq-doc prepare-mt, NAME.en-de or NAME.de-en; TEXTS: the folder of the raw text. A system is
+# fairseq, softmax, linear, i3 or i2i3 of systems.sh, trained for eight epochs, then for three, or grown_linear, grown_i3 or
+# grown_i2i3, whose first eight epochs are those of softmax. Beam and length penalty of each system are chosen on valid, over
+# its seeds together. A second call resumes, and may name more seeds or systems.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+source "$here/systems.sh"
+data="$1" texts="$2" folder="$3" seeds="$4"
+shift 4
+pair="${data##*.}"
+source="${pair%-*}" target="${pair#*-}"
+for text in val test_2016_flickr test_2017_flickr; do
+    [ -s "$texts/$text.$target" ] || { echo "expected a text $texts/$text.$target; got none" >&2; exit 1; }
+done
+# The best settings of README.md
+settings="--dropout 0.1 --label-smoothing 0.024680946659097227 --clip-norm 10"
+lambda="--doc-lambda 0.11013606881281295"
+
+first=() second=() names=()
+# add LIST NAME OPTIONS: a system, once
+add() {
+    local -n list="$1"
+    [[ " ${list[*]%%=*} " = *" $2 "* ]] || list+=("$2=$3")
+}
+while [ $# -gt 0 ] && [[ $1 != -* ]]; do
+    base="${1#grown_}"
+    model="$(model_of "$base")"
+    case "$base" in i*) model="$model $lambda" ;; esac
+    if [ "$1" = "$base" ]; then
+        add first "$base" "$model"
+        start="--finetune-from-model $folder/first/$base-seed{seed}"
+    else
+        add first softmax "$(model_of softmax)"
+        start="--grow-from $folder/first/softmax-seed{seed}"
+        case "$base" in i2*) start="--doc-weight-bias $start" ;; esac
+    fi
+    add second "$1" "$model $start/checkpoints/checkpoint_best.pt"
+    names+=("$1")
+    shift
+done
+
+# train STAGE SYSTEM... [options of fairseq-doc compare] -- fairseq-train ...
+train() {
+    fairseq-doc compare --dir "$folder/$1" --reference "$texts/test_2016_flickr.$target" --seeds "$seeds" "${@:2}"
+}
+common="-s $source -t $target $training $settings"
+train first "${first[@]}" "$@" -- fairseq-train "$data" $common $(updates 8) --lr 0.009127167047393407
+train second "${second[@]}" "$@" -- fairseq-train "$data" $common $(updates 3) --lr 0.004 --warmup-updates 100
+
+for seed in $(seq "$seeds"); do
+    for name in "${names[@]}"; do
+        run="$folder/second/$name-seed$seed"
+        for text in val test_2016_flickr test_2017_flickr; do
+            for beam in 1 5 10; do
+                lists="$run/$text.beam$beam.json"
+                [ -e "$lists" ] || {
+                    fairseq-doc translate "$data" --path "$run/checkpoints/checkpoint_best.pt" --json --beam $beam \
+                        --nbest $beam --input "$texts/$text.$source" >"$run/lists.part"
+                    mv "$run/lists.part" "$lists"
+                }
+            done
+        done
+    done
+done
+exec python "$here/seeds.py" "$texts" "$folder/second" "$target" "$seeds" "${names[@]}"
