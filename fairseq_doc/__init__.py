@@ -127,7 +127,7 @@ fairseq; importing a file does not.
 import os
 import sys
 
-__version__ = "0.5.0"
+__version__ = "1.0.0"
 
 
 def register() -> None:
