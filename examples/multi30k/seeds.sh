@@ -12,8 +12,9 @@ data="$1" texts="$2" folder="$3" seeds="$4"
 shift 4
 pair="${data##*.}"
 source="${pair%-*}" target="${pair#*-}"
-for text in val test_2016_flickr test_2017_flickr; do
-    [ -s "$texts/$text.$target" ] || { echo "expected a text $texts/$text.$target; got none" >&2; exit 1; }
+for file in "$texts"/{val,test_2016_flickr,test_2017_flickr}."$source" \
+    "$texts"/{val,test_2016_flickr,test_2017_flickr}."$target"; do # used last, after hours
+    [ -s "$file" ] || { echo "expected a text $file; got none" >&2; exit 1; }
 done
 # The best settings of README.md
 settings="--dropout 0.1 --label-smoothing 0.024680946659097227 --clip-norm 10"
@@ -27,6 +28,9 @@ add() {
 }
 while [ $# -gt 0 ] && [[ $1 != -* ]]; do
     base="${1#grown_}"
+    case "$1" in
+        grown_softmax | grown_fairseq) echo "expected grown_linear, grown_i3 or grown_i2i3; got $1" >&2; exit 1 ;;
+    esac
     model="$(model_of "$base")"
     case "$base" in i*) model="$model $lambda" ;; esac
     if [ "$1" = "$base" ]; then

@@ -195,7 +195,7 @@ def test_systems_from_scratch_and_grown_ones_are_trained_and_tabulated(compared,
     """Grown ones start as the softmax of their seed. Beam and penalty are the best over both seeds together."""
     data, texts, folder = tmp_path / "data.en-de", tmp_path / "texts", tmp_path / "runs"
     script = [EXAMPLES / "multi30k/seeds.sh", data, texts, folder, 2]
-    assert "expected a text" in fail([*script, "softmax", "i3"])
+    assert f"expected a text {texts}/val.en" in fail([*script, "softmax", "i3"])
     texts.mkdir()
     names = ["softmax", "linear", "i3", "grown_linear", "grown_i3", "grown_i2i3"]
     good, bad = "ein Haus steht am See .", "ein Haus am Berg ."
@@ -210,6 +210,7 @@ def test_systems_from_scratch_and_grown_ones_are_trained_and_tabulated(compared,
             place = folder / "second" / f"{name}-seed{seed}" / f"{text}.beam{beam}.json"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(json.dumps({"lines": [{"hypotheses": lists}]}))
+    assert "got grown_softmax" in fail([*script, "grown_softmax"])
     shim(tmp_path, "python", "")  # the tables, below
     first, second = compared([*script, *names, "--workers", 2])
     assert list(first) == ["softmax", "linear", "i3"] and list(second) == names
