@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_doc.errors import check_count
 from fairseq_doc.files import read_text, text_lines
 from fairseq_doc.scoring.metrics import Metric, metric_of
 
@@ -31,6 +32,7 @@ class Lists:
 
     def __init__(self, path: Path, references: list[str]) -> None:
         self._lists = [line["hypotheses"] for line in json.loads(read_text(path))["lines"]]
+        check_count(str(path), self._lists, "the references", references, ": translate again")
         self._lengths = [np.array([one["tokens"] for one in own]) for own in self._lists]
         self._log_probs = [np.array([one["log_prob"] for one in own]) for own in self._lists]
         self._references = references

@@ -6,15 +6,18 @@
 # grown_i2i3, whose first eight epochs are those of softmax. Beam and length penalty of each system are chosen on valid, over
 # its seeds together. A second call resumes, and may name more seeds or systems.
 set -euo pipefail
+[ $# -ge 5 ] || { echo "expected DATA TEXTS FOLDER SEEDS SYSTEM...; got $# of them" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 data="$1" texts="$2" folder="$3" seeds="$4"
 shift 4
 pair="${data##*.}"
 source="${pair%-*}" target="${pair#*-}"
-for file in "$texts"/{val,test_2016_flickr,test_2017_flickr}."$source" \
-    "$texts"/{val,test_2016_flickr,test_2017_flickr}."$target"; do # used last, after hours
-    [ -s "$file" ] || { echo "expected a text $file; got none" >&2; exit 1; }
+splits="val test_2016_flickr test_2017_flickr"
+for text in $splits; do
+    for side in "$source" "$target"; do # used last, after hours
+        [ -s "$texts/$text.$side" ] || { echo "expected a text $texts/$text.$side; got none" >&2; exit 1; }
+    done
 done
 # The best settings of README.md
 settings="--dropout 0.1 --label-smoothing 0.024680946659097227 --clip-norm 10"
@@ -57,13 +60,13 @@ train second "${second[@]}" "$@" -- fairseq-train "$data" $common $(updates 3) -
 for seed in $(seq "$seeds"); do
     for name in "${names[@]}"; do
         run="$folder/second/$name-seed$seed"
-        for text in val test_2016_flickr test_2017_flickr; do
+        for text in $splits; do
             for beam in 1 5 10; do
                 lists="$run/$text.beam$beam.json"
                 [ -e "$lists" ] || {
                     fairseq-doc translate "$data" --path "$run/checkpoints/checkpoint_best.pt" --json --beam $beam \
-                        --nbest $beam --input "$texts/$text.$source" >"$run/lists.part"
-                    mv "$run/lists.part" "$lists"
+                        --nbest $beam --input "$texts/$text.$source" >"$lists.$$.part"
+                    mv "$lists.$$.part" "$lists"
                 }
             done
         done

@@ -210,6 +210,7 @@ def test_systems_from_scratch_and_grown_ones_are_trained_and_tabulated(compared,
             place = folder / "second" / f"{name}-seed{seed}" / f"{text}.beam{beam}.json"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(json.dumps({"lines": [{"hypotheses": lists}]}))
+    assert "expected DATA TEXTS FOLDER SEEDS SYSTEM...; got 4" in fail(script)
     assert "got grown_softmax" in fail([*script, "grown_softmax"])
     shim(tmp_path, "python", "")  # the tables, below
     first, second = compared([*script, *names, "--workers", 2])
@@ -232,6 +233,9 @@ def test_systems_from_scratch_and_grown_ones_are_trained_and_tabulated(compared,
     assert (
         "| `linear` | 10 | 0.3 | 100.00 |" in table and "| `softmax` | 1 | 0.0 | 100.00 |" in table
     )
+    (texts / "val.de").write_text(f"{good}\n" * 2)
+    tabulate = [sys.executable, script[0].with_name("seeds.py"), texts, folder / "second", "de", 2]
+    assert "expected 2 sentences, as in the references; got 1" in fail([*tabulate, "softmax"])
     row = next(line for line in table.splitlines() if line.startswith("| `linear` | 100.00 ± 0.00"))
     assert "| 1.000 | 100.00 ± 0.00 | +0.00 ± 0.00 | +0.00 to +0.00 |" in row
 
