@@ -1,7 +1,8 @@
-"""Choose each system's beam and length penalty on valid, over its seeds together, and print tables of BLEU and chrF.
+"""Choose each system's beam and length penalty on valid, over its seeds together, and print tables of the test sets.
 
-python seeds.py TEXTS FOLDER TARGET SEEDS SYSTEM..., with n-best lists of ``fairseq-doc translate --json`` in
-FOLDER/SYSTEM-seedN/TEXT.beamK.json. Axes: R seeds, U sentences, S sums of a metric.
+python seeds.py TEXTS FOLDER TARGET SEEDS METRICS SPLITS SYSTEM..., with n-best lists of ``fairseq-doc translate --json``
+in FOLDER/SYSTEM-seedN/SPLIT.beamK.json. The first metric and the first split choose. Axes: R seeds, U sentences, S sums of
+a metric.
 """
 
 import itertools
@@ -21,10 +22,16 @@ from fairseq_doc.scoring.metrics import Metric, metric_of
 BEAMS = (1, 5, 10)
 LENPENS = [k / 10 for k in range(21)]
 DEFAULT = (5, 1.0)  # beam and length penalty of fairseq-generate
-VALID, TESTS = "val", ("test_2016_flickr", "test_2017_flickr")
 RESAMPLES = 1000
 
 Pair = tuple[int, float]
+
+LENGTHS = Metric(
+    "ratio of lengths",
+    1,
+    lambda text, reference: (len(text.split()), len(reference.split())),
+    lambda sums: sums[0] / sums[1],
+)
 
 
 class Lists:
@@ -49,56 +56,51 @@ class Lists:
         return list(metric.statistics(text, self._references[sentence]))
 
 
-def main(texts: str, folder: str, target: str, seeds: int, systems: list[str]) -> None:
+def main(
+    texts: str, folder: str, target: str, seeds: str, metrics: str, splits: str, *systems: str
+) -> None:
     """Print the table of settings, then the tables of each test set."""
-    metrics = [metric_of(name, target) for name in ("bleu", "chrf")]
-    bleu = metrics[0]
-    read = {text: list(text_lines(f"{texts}/{text}.{target}")) for text in (VALID, *TESTS)}
+    first, *others = [metric_of(name, target) for name in metrics.split()]
+    valid, *tests = splits.split()
+    read = {text: list(text_lines(f"{texts}/{text}.{target}")) for text in (valid, *tests)}
 
     @cache
     def lists(system: str, seed: int, text: str, beam: int) -> Lists:
         return Lists(Path(folder) / f"{system}-seed{seed}" / f"{text}.beam{beam}.json", read[text])
 
-    def sums(system: str, text: str, pair: Pair, metric: Metric = bleu) -> np.ndarray:
+    def sums(system: str, text: str, pair: Pair, metric: Metric = first) -> np.ndarray:
         """(R, U, S)"""
-        of_seeds = [lists(system, seed, text, pair[0]) for seed in range(1, seeds + 1)]
+        of_seeds = [lists(system, seed + 1, text, pair[0]) for seed in range(int(seeds))]
         return np.stack([own.sums(metric, pair[1]) for own in of_seeds])
 
-    print(
-        "| system | beam | length penalty | BLEU on valid | default settings |",
-        "|---" * 5 + "|",
-        sep="\n",
-    )
+    print_row("system", "beam", "length penalty", f"{first.name} on {valid}", "default settings")
+    print_row(*["---"] * 5)
     tuned = {}
     for system in systems:
         grid = itertools.product(BEAMS, LENPENS)
-        found = {pair: statistics.mean(values(bleu, sums(system, VALID, pair))) for pair in grid}
-        tuned[system] = pair = max(found, key=lambda pair: found[pair])
-        print(f"| `{system}` | {pair[0]} | {pair[1]} | {found[pair]:.2f} | {found[DEFAULT]:.2f} |")
+        found = {pair: statistics.mean(values(first, sums(system, valid, pair))) for pair in grid}
+        tuned[system] = pair = first.best(found)
+        print_row(f"`{system}`", *pair, f"{found[pair]:.2f}", f"{found[DEFAULT]:.2f}")
 
-    for text, default in itertools.product(TESTS, (False, True)):
+    for text, default in itertools.product(tests, (False, True)):
         print(f"\n{text}, {'beam 5, length penalty 1' if default else 'tuned'}\n")
-        print(
-            "| system | BLEU | ratio of lengths | chrF | BLEU, from the first | 95 % |",
-            "|---" * 6 + "|",
-            sep="\n",
-        )
-        first = sums(systems[0], text, DEFAULT if default else tuned[systems[0]])
+        names = [LENGTHS.name, *(metric.name for metric in others)]
+        print_row("system", first.name, *names, f"{first.name}, from the first", "95 %")
+        print_row(*["---"] * (len(names) + 4))
+        base = None
         for system in systems:
             pair = DEFAULT if default else tuned[system]
             own = sums(system, text, pair)
-            ratio = (
-                own[..., 0].sum() / own[..., 1].sum()
-            )  # of a BLEU: units of output, of reference
-            chrf = spread(values(metrics[1], sums(system, text, pair, metrics[1])))
-            cells = [
-                f"`{system}`",
-                spread(values(bleu, own)),
-                f"{ratio:.3f}",
-                chrf,
-                *distance(bleu, own, first),
-            ]
-            print(f"| {' | '.join(cells if system != systems[0] else [*cells[:4], '', ''])} |")
+            cells = [f"`{system}`", spread(values(first, own))]
+            cells += [f"{statistics.mean(values(LENGTHS, sums(system, text, pair, LENGTHS))):.3f}"]
+            cells += [spread(values(one, sums(system, text, pair, one))) for one in others]
+            print_row(*cells, *(("", "") if base is None else distance(first, own, base)))
+            base = own if base is None else base
+
+
+def print_row(*cells: object) -> None:
+    """Print a row of a table."""
+    print(f"| {' | '.join(map(str, cells))} |")
 
 
 def values(metric: Metric, sums: np.ndarray) -> list[float]:
@@ -140,4 +142,4 @@ def distance(metric: Metric, own: np.ndarray, first: np.ndarray) -> tuple[str, s
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], int(sys.argv[4]), sys.argv[5:])
+    main(*sys.argv[1:])

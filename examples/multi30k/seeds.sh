@@ -3,18 +3,19 @@
 #     examples/multi30k/seeds.sh DATA TEXTS FOLDER SEEDS SYSTEM... [options of fairseq-doc compare]
 # DATA: the folder of fairseq-doc prepare-mt, NAME.en-de or NAME.de-en; TEXTS: the folder of the raw text. A system is
 # fairseq, softmax, linear, i3 or i2i3 of systems.sh, trained for eight epochs, then for three, or grown_linear, grown_i3 or
-# grown_i2i3, whose first eight epochs are those of softmax. Beam and length penalty of each system are chosen on valid, over
-# its seeds together. A second call resumes, and may name more seeds or systems.
+# grown_i2i3, whose first eight epochs are those of softmax. Beam and length penalty of each system are chosen on the first
+# split, over its seeds together. A second call resumes, and may name more seeds or systems. For other data: PAIR, SPLITS and
+# METRICS of tabulate.sh, and UPDATES, the updates of an epoch.
 set -euo pipefail
 [ $# -ge 5 ] || { echo "expected DATA TEXTS FOLDER SEEDS SYSTEM...; got $# of them" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 data="$1" texts="$2" folder="$3" seeds="$4"
 shift 4
-pair="${data##*.}"
+pair="${PAIR:-${data##*.}}"
 source="${pair%-*}" target="${pair#*-}"
-splits="val test_2016_flickr test_2017_flickr"
-for text in $splits; do
+read -ra splits <<<"${SPLITS:-val test_2016_flickr test_2017_flickr}"
+for text in "${splits[@]}"; do
     for side in "$source" "$target"; do # used last, after hours
         [ -s "$texts/$text.$side" ] || { echo "expected a text $texts/$text.$side; got none" >&2; exit 1; }
     done
@@ -51,25 +52,10 @@ done
 
 # train STAGE SYSTEM... [options of fairseq-doc compare] -- fairseq-train ...
 train() {
-    fairseq-doc compare --dir "$folder/$1" --reference "$texts/test_2016_flickr.$target" --seeds "$seeds" "${@:2}"
+    fairseq-doc compare --dir "$folder/$1" --reference "$texts/${splits[1]}.$target" --seeds "$seeds" "${@:2}"
 }
 common="-s $source -t $target $training $settings"
 train first "${first[@]}" "$@" -- fairseq-train "$data" $common $(updates 8) --lr 0.009127167047393407
 train second "${second[@]}" "$@" -- fairseq-train "$data" $common $(updates 3) --lr 0.004 --warmup-updates 100
 
-for seed in $(seq "$seeds"); do
-    for name in "${names[@]}"; do
-        run="$folder/second/$name-seed$seed"
-        for text in $splits; do
-            for beam in 1 5 10; do
-                lists="$run/$text.beam$beam.json"
-                [ -e "$lists" ] || {
-                    fairseq-doc translate "$data" --path "$run/checkpoints/checkpoint_best.pt" --json --beam $beam \
-                        --nbest $beam --input "$texts/$text.$source" >"$lists.$$.part"
-                    mv "$lists.$$.part" "$lists"
-                }
-            done
-        done
-    done
-done
-exec python "$here/seeds.py" "$texts" "$folder/second" "$target" "$seeds" "${names[@]}"
+PAIR="$pair" SPLITS="${splits[*]}" exec "$here/tabulate.sh" "$data" "$texts" "$folder/second" "$seeds" "${names[@]}"

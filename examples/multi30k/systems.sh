@@ -17,8 +17,8 @@ model_of() {
     esac
 }
 
-# updates N: N epochs of 907 updates; the learning rate rises for 500 updates, then falls linearly to zero.
-updates() { echo "--max-update $((907 * $1)) --total-num-update $((907 * $1))"; }
+# updates N: N epochs of UPDATES (907) updates; the learning rate rises for 500 updates, then falls linearly to zero.
+updates() { echo "--max-update $((${UPDATES:-907} * $1)) --total-num-update $((${UPDATES:-907} * $1))"; }
 
 training="--user-dir fairseq_doc --task translation --sentence-avg --optimizer adam --adam-betas (0.9,0.98)
     --lr-scheduler polynomial_decay --warmup-updates 500 --batch-size 32 --best-checkpoint-metric nll_loss

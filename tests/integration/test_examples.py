@@ -191,16 +191,26 @@ def test_the_systems_of_translation_are_accepted_by_fairseq(
         assert ("doc-lambda" in (tmp_path / f"{name}.yaml").read_text()) == name.startswith("i")
 
 
-def test_systems_from_scratch_and_grown_ones_are_trained_and_tabulated(compared, tmp_path):
+@pytest.mark.parametrize(
+    "example, sides, splits, metrics, updates",
+    [
+        ("multi30k", ("en", "de"), "val test_2016_flickr test_2017_flickr", "bleu chrf", 907),
+        ("gigaword", ("src", "tgt"), "valid test", "rouge1 rouge2 rougeL", 1047),
+    ],
+)
+def test_systems_from_scratch_and_grown_ones_are_trained_and_tabulated(
+    example, sides, splits, metrics, updates, compared, tmp_path
+):
     """Grown ones start as the softmax of their seed. Beam and penalty are the best over both seeds together."""
     data, texts, folder = tmp_path / "data.en-de", tmp_path / "texts", tmp_path / "runs"
-    script = [EXAMPLES / "multi30k/seeds.sh", data, texts, folder, 2]
-    assert f"expected a text {texts}/val.en" in fail([*script, "softmax", "i3"])
+    script = [EXAMPLES / example / "seeds.sh", data, texts, folder, 2]
+    valid, *_ = splits.split()
+    assert f"expected a text {texts}/{valid}.{sides[0]}" in fail([*script, "softmax", "i3"])
     texts.mkdir()
     names = ["softmax", "linear", "i3", "grown_linear", "grown_i3", "grown_i2i3"]
     good, bad = "ein Haus steht am See .", "ein Haus am Berg ."
-    for text in ("val", "test_2016_flickr", "test_2017_flickr"):
-        for side in ("en", "de"):
+    for text in splits.split():
+        for side in sides:
             (texts / f"{text}.{side}").write_text(f"{good}\n")
         for name, seed, beam in product(names, (1, 2), (1, 5, 10)):
             kept = [(good, 6, -4.2), (bad, 5, -4.0 if beam == 10 else -5.0)]
@@ -217,27 +227,29 @@ def test_systems_from_scratch_and_grown_ones_are_trained_and_tabulated(compared,
     assert list(first) == ["softmax", "linear", "i3"] and list(second) == names
     for name, system in [*first.items(), *second.items()]:
         args = system.args
-        assert args.label_smoothing > 0 and (args.source_lang, args.target_lang) == ("en", "de")
+        assert args.label_smoothing > 0 and (args.source_lang, args.target_lang) == sides
         assert args.doc_components == {"i3": "0,0,0,2", "i2i3": "0,0,2,2"}.get(
             name.removeprefix("grown_"), "0,0,0,1"
         )
-    assert {system.args.max_update for system in first.values()} == {7256}
+    assert {system.args.max_update for system in first.values()} == {8 * updates}
     for name, system in second.items():
         place = f"{folder}/first/{'softmax' if 'grown' in name else name}-seed{{seed}}"
         start = system.args.grow_from if "grown" in name else system.args.finetune_from_model
-        assert start == f"{place}/checkpoints/checkpoint_best.pt" and system.args.max_update == 2721
+        assert (
+            start == f"{place}/checkpoints/checkpoint_best.pt"
+            and system.args.max_update == 3 * updates
+        )
     assert second["grown_i2i3"].args.doc_weight_bias
-    table = run(
-        [sys.executable, script[0].with_name("seeds.py"), texts, folder / "second", "de", 2, *names]
-    )
+    tabulate = [sys.executable, EXAMPLES / "multi30k/seeds.py", texts, folder / "second", sides[1]]
+    tabulate += [2, metrics, splits]
+    table = run([*tabulate, *names])
     assert (
         "| `linear` | 10 | 0.3 | 100.00 |" in table and "| `softmax` | 1 | 0.0 | 100.00 |" in table
     )
-    (texts / "val.de").write_text(f"{good}\n" * 2)
-    tabulate = [sys.executable, script[0].with_name("seeds.py"), texts, folder / "second", "de", 2]
-    assert "expected 2 sentences, as in the references; got 1" in fail([*tabulate, "softmax"])
     row = next(line for line in table.splitlines() if line.startswith("| `linear` | 100.00 ± 0.00"))
-    assert "| 1.000 | 100.00 ± 0.00 | +0.00 ± 0.00 | +0.00 to +0.00 |" in row
+    assert "| 1.000 | 100.00 ± 0.00 |" in row and "| +0.00 ± 0.00 | +0.00 to +0.00 |" in row
+    (texts / f"{valid}.{sides[1]}").write_text(f"{good}\n" * 2)
+    assert "expected 2 sentences, as in the references; got 1" in fail([*tabulate, "softmax"])
 
 
 @pytest.fixture

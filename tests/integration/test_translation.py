@@ -1,17 +1,23 @@
 """Training, resuming and decoding an encoder-decoder by fairseq's own commands."""
 
 import math
+import os
 import re
+import statistics
+import sys
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
 import toy_translation
 from conftest import (
     PACKAGE,
+    ROOT,
     assert_same_run,
     call_here,
     doc,
     error_of,
+    fail,
     fail_here,
     generate,
     generated,
@@ -19,7 +25,9 @@ from conftest import (
     preprocessing,
     refused,
     result_of,
+    run,
     run_here,
+    shim,
     translation_training,
 )
 
@@ -249,6 +257,62 @@ def test_the_best_beam_and_length_penalty_translate(parallel, translator):
     assert doc(*words, "--beam", best[0], "--lenpen", best[1])[0] == text
     assert "--beam cannot be combined" in refused(*tuned, "--beam", 3)
     assert "--tune-reference" in refused(*words, pairs[0], files[0])
+
+
+def test_what_each_model_thinks_of_references_and_of_outputs(parallel, translator, other, tmp_path):
+    """examples/multi30k/errors.py: the same outputs by search and by score, references as fairseq scores them."""
+    checkpoint = translator.folder / "checkpoint_last.pt"
+    source, target = (parallel.text / f"test.{side}" for side in ("src", "tgt"))
+    words = ["translate", parallel.data, "--cpu", "--no-progress-bar", "--input", source]
+    for name, path in (("mine", checkpoint), ("same", checkpoint), ("other", other)):
+        folder = tmp_path / f"{name}-seed1"
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints/checkpoint_best.pt").symlink_to(path)
+        (folder / "test.beam5.json").write_text(doc(*words, "--path", path, "--json")[0])
+    script = [sys.executable, ROOT / "examples/multi30k/errors.py", parallel.data, source, target]
+    rows = {}
+    for second in ("same", "other"):
+        table = re.findall(r"^\| `.*", run([*script, tmp_path, 1, "mine", second]), re.MULTILINE)
+        rows[second] = [[float(cell) for cell in row.split("|")[2:-1]] for row in table]
+    mine, same = rows["same"]
+    assert mine == same and mine[0] == mine[3] and mine[4] == 0
+    assert rows["other"][0][:3] == mine[:3] and rows["other"][0][3] < mine[0]
+    scored = generated(generate(parallel.data, checkpoint, "--score-reference"))
+    log_probs = [float(score) * (len(text.split()) + 1) for ((score, text),) in scored.values()]
+    assert mine[1] == pytest.approx(math.log(2) * statistics.mean(log_probs), abs=0.02)
+
+
+def test_the_published_recipe_trains_three_systems_on_free_pairs_and_resumes(tmp_path):
+    """examples/iwslt16/tatoeba.sh, with other programs in fairseq's place: what is trained stays."""
+    for program in ("fairseq-train", "fairseq-doc", "python"):
+        shim(tmp_path, program, f'echo "$(basename "$0") $*" >> {tmp_path}/calls')
+    places = {"cwd": tmp_path, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FAIRSEQ_DOC_DATA": "d"}
+    script = [ROOT / "examples/iwslt16/tatoeba.sh"]
+    assert "expected a number of seeds; got nothing" in fail(script, **places)
+
+    def calls(*words):
+        (tmp_path / "calls").write_text("")
+        run([*script, *words], **places)
+        made = (tmp_path / "calls").read_text().splitlines()
+        return [
+            [call for call in made if call.startswith(name)]
+            for name in ("fairseq-train data-bin/tatoeba.en-de", "fairseq-doc translate", "python")
+        ]
+
+    trained, translated, (table,) = calls(2, "--clip-norm", 5)
+    given = [
+        [call.split(f"{name} ")[-1].split()[0] for call in trained]
+        for name in ("--seed", "--clip-norm", "--doc-components", "--save-dir")
+    ]
+    assert given[:3] == [list("111222"), ["5"] * 6, ["0,0,0,1", "0,0,0,2", "0,0,2,2"] * 2]
+    runs = product((1, 2), ("plain", "i3", "doc"))
+    saved = [f"checkpoints/tatoeba.en-de/{name}-seed{seed}/checkpoints" for seed, name in runs]
+    assert given[3] == saved and len(translated) == 2 * 3 * 2 * 3
+    assert table.endswith(
+        "d/tatoeba checkpoints/tatoeba.en-de de 2 bleu chrf en-de.valid en-de.test plain i3 doc"
+    )
+    assert f"--path {saved[0]}/checkpoint_best.pt" in translated[0]
+    assert calls(2, "--clip-norm", 5) == [[], [], [table]]
 
 
 def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):
