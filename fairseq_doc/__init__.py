@@ -121,7 +121,7 @@ The data goes through the files in this order, and each imports only from what l
 Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and
 ``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc``, :func:`register`, a
 command or loading a checkpoint registers the models, task, criterion and optimizer, and changes
-fairseq; importing a file does not.
+fairseq. Importing a single file registers only what it defines, and changes nothing in fairseq.
 """
 
 import os

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, requires
 
 class FairseqDocError(ValueError):
     """An unusable setting, file or checkpoint: what was expected, what came, and what to do.
-    ``parameters`` are those of the names in the message that a command line has as options; it
-    shows :func:`fairseq_doc.options.with_flags`."""
+    ``parameters``: the names in the message that are also command-line options; commands print their
+    flags instead (:func:`fairseq_doc.options.with_flags`)."""
 
     def __init__(self, message: str, *parameters: str) -> None:
         super().__init__(message)

@@ -98,7 +98,7 @@ def with_flags(error: FairseqDocError) -> str:
 
 
 def check_ranges(kind: type, settings: Any, prefix: str = "") -> None:
-    """Raise ``FairseqDocError`` for a value outside the range that the dataclass ``kind`` declares.
+    """Raise ``FairseqDocError`` for a value outside the range or choices of the dataclass ``kind``.
     ``settings`` is an object of that class or a configuration of OmegaConf; ``prefix``, such as
     ``cache.``, says in an error where it belongs."""
     for entry in fields(kind):
@@ -109,6 +109,10 @@ def check_ranges(kind: type, settings: Any, prefix: str = "") -> None:
 
 def _range_problem(entry: Field, value: Any) -> str | None:
     rules = entry.metadata.get(_OPTION, {})
+    if choices := rules.get("choices"):
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if one not in (None, *choices):
+                return f"must be {' or '.join(map(str, choices))}; got {one}"
     least, below = rules.get("least"), rules.get("below", math.inf)
     if least is None or value is None or least <= value < below:
         return None
@@ -199,7 +203,7 @@ def _add(
     elif "choices" not in settings:
         settings.setdefault("type", of_type)
     if settings.pop("positional", False):
-        parser.add_argument(_dest(name), **settings)
+        parser.add_argument(_dest(name), default=None, **settings)
     else:
         parser.add_argument(f"--{name}", required=needed and default is MISSING, **settings)
 
@@ -300,6 +304,8 @@ def _is_given(value: Any) -> bool:
 
 
 def _as_text(default: Any) -> str:
+    if default is True:
+        return "on"
     if isinstance(default, float):
         return f"{default:g}"
     return f"{default:,}" if isinstance(default, int) else str(default)

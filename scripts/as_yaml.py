@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 
 import fairseq_doc
 
-PRINTS_ITS_WORDS = '#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n'
+PRINTS_ITS_WORDS = '#!/bin/sh\nprintf "%s\\n" "$@"\n'
 
 
 def words_of(recipe: list[str]) -> list[str]:

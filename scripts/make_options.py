@@ -95,8 +95,7 @@ def table(rows: Iterable[tuple[str, str, str]]) -> str:
 
 def split_default(text: str) -> tuple[str, str]:
     """A help text without a final ``(default: X)``, and X or ``""``."""
-    # Python 3.10 adds a second one to the help of --option, --no-option.
-    match = re.fullmatch(r"(.*?\S)(?:\s*\(default: (.*?)\))+", " ".join(text.split()))
+    match = re.fullmatch(r"(.*?\S)\s*\(default: (.*?)\)", " ".join(text.split()))
     return (match[1], match[2]) if match else (text, "")
 
 

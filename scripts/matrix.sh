@@ -26,7 +26,7 @@ packages=python3-venv,python3-dev,g++,git,ca-certificates
 
 fail() { echo "matrix: $*" >&2; exit 1; }
 
-[ "$(id -u)" = 0 ] || fail "expected root, who alone can change the root folder"
+[ "$(id -u)" = 0 ] || fail "run this as root, which chroot needs"
 command -v debootstrap >/dev/null || fail "expected debootstrap; install it"
 mkdir -p "$folder/pip"
 

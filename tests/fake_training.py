@@ -58,8 +58,7 @@ def main():
         time.sleep(float(os.environ.get("FAKE_SECONDS", "0")) / STEPS)
         best = {"nan": math.nan, "huge": 2.3e21}.get(args.act, loss + 1 / (step + 1) - 1 / STEPS)
         save(last, {"best": best, "step": step + 1})
-    if args.act != "killed":
-        print("done training in 0.1 seconds", flush=True)
+    print("done training in 0.1 seconds", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def transitions(seed=0):
 
 
 def bits(lines):
-    """Of the chain itself on lines of the text, a symbol, without the first, which nothing predicts."""
+    """Bits per symbol that the chain itself needs for these lines, without the first symbol."""
     symbols = [END, END]
     for line in lines:
         symbols += [*(int(word[1:]) for word in line.split()), END]

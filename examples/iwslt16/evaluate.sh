@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Translate the test split with beam 5, and score it by BLEU.
-#   RAW       raw reference, a file with as many lines
+#   RAW       raw reference, a file with as many lines as the test split
 #   SRC, TGT  languages (en and de)
 #   SYSTEM    doc (default), i3 or plain: the run to use; or
 #   MODEL     a checkpoint, or several for an ensemble: a.pt:b.pt

@@ -7,7 +7,7 @@ set -euo pipefail
 [[ ${1:-} =~ ^[1-9][0-9]*$ ]] || { echo "expected a number of seeds; got ${1:-nothing}" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 texts="${FAIRSEQ_DOC_DATA:?is the folder with tatoeba/}/tatoeba"
-export DATA="${DATA:-data-bin/tatoeba.en-de}"
+export DATA="${DATA:-data-bin/tatoeba.en-de}" SRC=en TGT=de PAIR=en-de
 runs="${DIR:-checkpoints/tatoeba.en-de}"
 [ -f "$DATA/dict.en.txt" ] ||
     fairseq-doc prepare-mt en de "$texts" "$DATA" --train en-de.train --valid en-de.valid --test en-de.test

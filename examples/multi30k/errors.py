@@ -1,10 +1,10 @@
 """Search or model errors: what each model thinks of the references, of its own outputs and of another's.
 
-python errors.py DATA SOURCES REFERENCES FOLDER SEEDS SYSTEM OTHER, with n-best lists and checkpoints of seeds.sh in FOLDER,
-for the split that REFERENCES names. Prints, as means over lines and seeds: log P of the three (natural logarithm per line, beam 5,
-length penalty 1), and the share of lines where the model ranks the reference, or the other system's output, above its own
-best, that is, where its search missed a better one. Ranks are by log P / units, as in the search. References and the
-other system's outputs are cut into units again.
+python errors.py DATA SOURCES REFERENCES FOLDER SEEDS SYSTEM OTHER, for the split that REFERENCES
+names. FOLDER is second/ in the folder of seeds.sh, with n-best lists and checkpoints. Prints, as means over lines and seeds:
+log P of the three (natural logarithm per line, beam 5, length penalty 1), and the share of lines where the model ranks the
+reference, or the other system's output, above its own best, that is, where its search missed a better one. Ranks are by
+log P / units, as in the search. References and the other system's outputs are cut into units again.
 """
 
 import json
@@ -27,7 +27,7 @@ HEADS = "| model | log P: own | reference | % above own | the other's | % above 
 
 def main(data: str, sources: str, references: str, folder: str, seeds: str, *systems: str) -> None:
     """Print one row per system."""
-    articles, targets = list(text_lines(sources)), list(text_lines(references))
+    source_lines, targets = list(text_lines(sources)), list(text_lines(references))
     print(HEADS, "|---" * 6 + "|", sep="\n")
     for system, other in (systems, reversed(systems)):
         rows = []
@@ -41,7 +41,7 @@ def main(data: str, sources: str, references: str, folder: str, seeds: str, *sys
             total, length = (np.array([one[key] for one in own]) for key in ("log_prob", "tokens"))
             row = [total.mean()]
             for texts in (targets, others):
-                score, units = log_probs(translator, articles, texts)
+                score, units = log_probs(translator, source_lines, texts)
                 differs = np.array([a != b["text"] for a, b in zip(texts, own, strict=True)])
                 above = differs & (score / units > total / length)
                 row += [score.mean(), 100 * above.mean()]

@@ -121,18 +121,16 @@ def distance(metric: Metric, own: np.ndarray, first: np.ndarray) -> tuple[str, s
     error = ""
     if len(ours) > 1:
         error = f" ± {math.sqrt((statistics.variance(ours) + statistics.variance(theirs)) / len(ours)):.2f}"
-    random, (count, length, _) = np.random.default_rng(1), own.shape
+    rng = np.random.default_rng(1)
+    n_seeds, n_sentences, _ = own.shape
     drawn = []
     for _ in range(RESAMPLES):
-        weights = random.multinomial(length, [1 / length] * length)
+        weights = rng.multinomial(n_sentences, [1 / n_sentences] * n_sentences)
         means = []
         for sums in (own, first):
             of_seeds = np.einsum("u,rus->rs", weights, sums)
-            means.append(
-                statistics.mean(
-                    metric.value(of_seeds[k]) for k in random.integers(count, size=count)
-                )
-            )
+            chosen = rng.integers(n_seeds, size=n_seeds)
+            means.append(statistics.mean(metric.value(of_seeds[k]) for k in chosen))
         drawn.append(means[0] - means[1])
     low, high = np.quantile(drawn, (0.025, 0.975))
     return (

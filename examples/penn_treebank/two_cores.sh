@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The published size on two cores: one cycle of the learning rate instead of 500 epochs of NT-ASGD.
 #     examples/penn_treebank/two_cores.sh softmax|doc|mos [EPOCHS [options of fairseq-train]]
-# EPOCHS: 60 by default; 12 take an evening. The same command resumes. FAIRSEQ_DOC_DATA is the folder with ptb/.
+# EPOCHS: 60 by default; 12 take an evening. The same command resumes. DATA is the prepared folder, DIR that of the runs,
+# FAIRSEQ_DOC_DATA the folder with ptb/.
 set -euo pipefail
 system=${1:-} epochs=${2:-60}
 mixture="--doc-balance published --doc-lambda 0.001 --gradient-sampling 0.01"

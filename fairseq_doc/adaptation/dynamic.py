@@ -37,7 +37,7 @@ from fairseq_doc.adaptation.gradient_statistics import (
     trained_parameters,
 )
 from fairseq_doc.errors import require
-from fairseq_doc.options import option
+from fairseq_doc.options import check_ranges, option
 
 ADAPTED = ("all", "output-weights")
 # (eta, lambda) at segments of five steps that --dynamic-search tries; both grow with the segment.
@@ -48,8 +48,7 @@ USUAL_SEGMENT, USUAL_RATE, USUAL_DECAY = 5, 1e-4, 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicSettings:
-    """How models learn while they are evaluated. ``epsilon`` bounds the steps of weights that had
-    almost no gradient in training."""
+    """How models learn while they are evaluated."""
 
     segment: int = option(
         "tokens between updates; a larger number is faster", USUAL_SEGMENT, metavar="T", least=1
@@ -58,9 +57,13 @@ class DynamicSettings:
     decay: float | None = option(
         f"lambda, how fast weights return to the trained ones (default: {USUAL_DECAY} T / 5)"
     )
-    epsilon: float = option("epsilon", 2e-5)
+    epsilon: float = option(
+        "added to M, so that weights that had almost no gradient in training take bounded steps",
+        2e-5,
+    )
     bound: float = option(
-        "longest update, in lengths of a typical one on the training text; inf: none, as published",
+        "maximal length of an update, as a multiple of a typical one on the training text (inf: no "
+        "limit, as published)",
         1.5,
     )
     adapt: str = option(
@@ -75,13 +78,14 @@ class DynamicSettings:
     )
     columns: int = option("columns of the batches for these gradients", 100, metavar="B", least=1)
     batches: int | None = option(
-        "most batches for these gradients; with fewer, use a smaller rate (default: the "
+        "maximal number of batches for these gradients; with fewer, use a smaller rate (default: the "
         "whole text)",
         metavar="N",
         least=1,
     )
 
     def __post_init__(self) -> None:
+        check_ranges(DynamicSettings, self, "dynamic.")
         scale = self.segment / USUAL_SEGMENT
         if self.rate is None:
             object.__setattr__(self, "rate", USUAL_RATE * scale)
@@ -92,7 +96,6 @@ class DynamicSettings:
         require(0 <= self.decay <= 1, "dynamic.decay", "in [0, 1]", self.decay)
         require(0 < self.epsilon < math.inf, "dynamic.epsilon", "positive", self.epsilon)
         require(self.bound > 0, "dynamic.bound", "positive", self.bound)
-        require(self.adapt in ADAPTED, "dynamic.adapt", " or ".join(ADAPTED), self.adapt)
 
     def statistics_paths(self, checkpoints: str) -> list[str]:
         """The file of gradient statistics of each checkpoint of ``a.pt:b.pt``."""

@@ -4,7 +4,7 @@
 
 g_n is the gradient of the mean NLL of batch n of the training text: B columns, T steps, a carried
 state, no dropout (Krause et al., 2018). M depends on B and T, since the mean over more tokens has
-smaller gradients. So the file names both, and the model's weights.
+smaller gradients. The file therefore records B, T and a hash of the weights.
 """
 
 import hashlib
@@ -118,7 +118,8 @@ def _computed(
     expected = f"at most {most}, for two tokens of split 'train' in each"
     require(columns <= most, "dynamic.columns", expected, columns)
     windows = windows_of(ensemble, "train", columns, segment)
-    windows.take(batches or len(windows))
+    if batches:
+        windows.take(batches)
     model, parameters = ensemble.single, trained_parameters(ensemble.single)
     squares: Any = [torch.zeros_like(p) for p in parameters.values()]
     with differentiable(model):

@@ -24,9 +24,9 @@ BLOCK_BYTES = 2**24
 
 @contextmanager
 def sampled(model: Any, samples: int) -> Iterator[Callable[[torch.Tensor, int], tuple]]:
-    """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout. It
-    gives from tokens (B, T) and a window's number the mixture's parameters (K, B, T, C) and the
-    model's extra, {} with samples. Within the context the model drops as in training."""
+    """Yield a function (tokens (B, T), window number) -> (mixture parameters (K, B, T, C), the model's
+    extra; {} with samples). With K = ``samples`` > 0 the model drops as in training; 0 gives K = 1
+    without dropout."""
     decoder = model.decoder
     side_by_side = decoder.masks_of_each_stream
     states: list[Any] = [{} for _ in range(samples)]

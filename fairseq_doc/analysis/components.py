@@ -57,7 +57,7 @@ class Parts:
 
 
 def _joined(pieces: Sequence[Parts]) -> Parts:
-    """Parts of several texts as those of one, on the CPU."""
+    """Concatenate consecutive pieces, on the CPU."""
     tensors = zip(*(piece.tensors for piece in pieces), strict=True)
     return Parts(*(torch.cat([tensor.cpu() for tensor in several]) for several in tensors))
 

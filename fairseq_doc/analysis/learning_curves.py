@@ -37,7 +37,8 @@ KIND = "fairseq_doc reference curves"
 class LearningCurve:
     """The validations of one run."""
 
-    perplexities: dict[int, float]  # {epoch: validation perplexity}; the later of two runs
+    # {epoch: validation perplexity}; a repeated epoch keeps its last value
+    perplexities: dict[int, float]
     averaging_after: int | None  # the epoch after which averaging started
     stages_after: dict[int, int]  # {fine-tuning stage: the epoch after which it started}
 
@@ -117,7 +118,7 @@ def reference_lines(
 
 def is_reference(path: str | os.PathLike) -> bool:
     """Whether a file is a reference, whose name ends in .json; else it is a log."""
-    if not str(path).endswith(".json"):
+    if not str(path).lower().endswith(".json"):
         return False
     return any(KIND in line for line in islice(text_lines(path, errors="replace"), 2))
 

@@ -60,7 +60,7 @@ class ProgressOptions:
 
     no_progress_bar: bool = option("do not show progress", False)
     log_interval: int = option(
-        "batches between lines of progress, if it is written to a file", 100, least=1
+        "batches between progress lines when standard error is a file", 100, least=1
     )
 
 

@@ -1,13 +1,14 @@
 """analyse: attention of a translation, as a heat map of source words against output words."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq_doc.analysis.plotting import plot_attention
-from fairseq_doc.cli.arguments import ModelOptions, PictureOptions
-from fairseq_doc.cli.outputs import first_ten, remark, table
+from fairseq_doc.cli.arguments import ModelOptions, PictureOptions, unknown_words
+from fairseq_doc.cli.outputs import remark, table
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.translation import SearchOptions, Translator, load_translator
 from fairseq_doc.files import check_input, text_lines
@@ -30,8 +31,8 @@ class Options(PictureOptions, ModelOptions):
         choices=TOKENIZERS,
     )
     bpe: str | None = option(
-        "then split its words into units; this option or --tokenizer replaces both settings of the "
-        "folder (default: as in the folder)",
+        "split the words into units; with this option or --tokenizer, both settings of the folder are "
+        "ignored (default: as in the folder)",
         choices=BPE_KINDS,
     )
     bpe_codes: str | None = option("file of merges, for --bpe subword_nmt", reads=True)
@@ -80,9 +81,9 @@ def run(settings: Options) -> dict[str, Any]:
             "is already split into units give --tokenizer none --bpe none"
         )
     symbols = form.tokens(sentence)
-    unknown = [word for word in symbols if word not in translator.task.source_dictionary]
+    unknown = Counter(word for word in symbols if word not in translator.task.source_dictionary)
     if unknown:
-        remark("attention", f"outside the dictionary, read as <unk>: {first_ten(unknown)}")
+        remark("attention", unknown_words(unknown, "unit", "read"))
     result = attend(translator, symbols, settings.beam)
     if settings.picture:
         plot_attention(result, settings.picture)

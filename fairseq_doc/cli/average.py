@@ -25,7 +25,7 @@ class Options:
         type=str,
     )
     last_epochs: int | None = option(
-        "average the last N checkpoints in the folder from ends of epochs, such as checkpoint12.pt",
+        "average the folder's last N checkpoints saved at the end of an epoch, such as checkpoint12.pt",
         metavar="N",
         least=1,
         without=("last_updates",),

@@ -86,8 +86,7 @@ def run(settings: Options) -> dict[str, Any]:
             outside, compared = departures(read_log(path), band)
             runs[path] = {"compared": compared, "departures": outside}
         return {"check": settings.file, "runs": runs}
-    if not settings.reference:
-        check_ending(settings.file, PICTURES)
+    check_ending(settings.file, (".json",) if settings.reference else PICTURES)
     files = settings.files()
     check_outputs(settings, settings.file, inputs=files.values())
     curves: dict[str, list[LearningCurve]] = {}

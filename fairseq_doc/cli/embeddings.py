@@ -1,12 +1,11 @@
 """export: a model's embeddings as text, for other trainings and programs."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import CheckpointOptions
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.ensemble import TASK, Ensemble, load_models
+from fairseq_doc.evaluation.ensemble import TASK, LoadedModels, load_models
 from fairseq_doc.evaluation.translation import TRANSLATION
 from fairseq_doc.files import write_lines
 from fairseq_doc.modules.embedding_file import embedding_lines
@@ -36,12 +35,13 @@ def run(settings: Options) -> dict[str, Any]:
     if settings.side == "source" and settings.output_matrix:
         raise FairseqDocError("--output-matrix: expected --side target; got source")
     task_name = TRANSLATION if settings.side else TASK
-    model = Ensemble(*load_models(settings.path, task_name, {"data": os.fspath(settings.data)}))
-    part = model.single.encoder if settings.side == "source" else model.single.decoder
+    loaded = LoadedModels(*load_models(settings.path, task_name, {"data": settings.data}))
+    model = loaded.single
+    part = model.encoder if settings.side == "source" else model.decoder
     matrix = getattr(part, "embedding", None)
     if matrix is None:
         raise FairseqDocError(
-            f"{settings.path}: expected a model of this package; got {type(model.single).__name__}"
+            f"{settings.path}: expected a model of this package; got {type(model).__name__}"
         )
     if settings.output_matrix:
         if part.output.weight is matrix:

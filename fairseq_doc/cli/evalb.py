@@ -12,7 +12,7 @@ from fairseq_doc.parsing.bracketing import SentenceResult, compare, f1, percent,
 from fairseq_doc.parsing.nbest import is_nbest, read_lists
 
 EXAMPLE = "fairseq-doc evalb test.mrg test.best"
-EXCLUDED = {bracketing.ERROR: "their words differ", bracketing.SKIPPED: "their parse is empty"}
+WHY_EXCLUDED = {bracketing.ERROR: "their words differ", bracketing.SKIPPED: "their parse is empty"}
 ROW = (
     "{:8} {length:6} {status:>7} {recall:6.2f} {precision:6.2f} {matched:5} {gold:5} {test:5} "
     "{crossing:5} {words:5} {correct_tags:5}"
@@ -47,7 +47,7 @@ def run(settings: Options) -> dict[str, Any]:
         firsts.append(results[0])
         best.append(max(results, key=lambda r: f1(r.matched, r.gold, r.test)))
         roots.add(parses[0][1].root)
-    for status, why in EXCLUDED.items():
+    for status, why in WHY_EXCLUDED.items():
         numbers = [n for n, result in enumerate(firsts, start=1) if result.status == status]
         settings.warn(numbers, len(firsts), f"are excluded from the totals, since {why}")
     settings.report_roots(roots)

@@ -20,12 +20,13 @@ TABLE_SUFFIX = ".tokens.txt"
 class Options(CheckpointOptions):
     path: str = option("checkpoint", REQUIRED, reads=True)
     onnx: str = option(
-        f"file to write; without --tokens, the numbers of tokens go to NAME{TABLE_SUFFIX}",
+        f"file to write; without --tokens, the token numbers are written to NAME{TABLE_SUFFIX}",
         REQUIRED,
         metavar="NAME.onnx",
     )
     form: str = option(
-        "log P of every token after a token and a state, or -log P of whole sentences",
+        "log-probs: log P of every possible next token, given a token and a state; sentence: -log P "
+        "of whole sentences",
         FORMS[0],
         choices=FORMS,
     )
@@ -43,10 +44,10 @@ def run(settings: Options) -> dict[str, Any]:
     """Result: ``files``; ``bytes`` of the model; ``int8``; ``difference``, the largest difference in
     log P from the original model over a few tokens; ``unknown``, the tokens of ``--tokens`` outside
     the dictionary; ``metadata`` of the model."""
+    check_ending(settings.onnx, (".onnx",))
     outputs = [Path(settings.onnx)]
     if not settings.tokens:
         outputs.append(outputs[0].with_suffix(TABLE_SUFFIX))
-    check_ending(settings.onnx, (".onnx",))
     check_outputs(settings, *outputs)
     try:
         from fairseq_doc.export.file import exported_file
@@ -75,15 +76,14 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A line of facts, one for tokens outside the dictionary, and the files."""
+    """A line of facts, and one for tokens outside the dictionary."""
     kind = "int8" if result["int8"] else "float32"
     size = "form {form}, {vocab_size} tokens, state ({num_layers}, N, {hidden_size})"
     lines = [
-        f"{result['bytes']:,} bytes, {kind}; {size.format(**result['metadata'])}; log P differs by "
-        f"at most {result['difference']:.1e} from the model's"
+        f"{result['bytes']:,} bytes, {kind}; {size.format(**result['metadata'])}; largest difference "
+        f"in log P from the model, over a few random tokens: {result['difference']:.1e}"
     ]
     if unknown := result["unknown"]:
         scored = f"scored as <unk>: {first_ten(unknown)}"
         lines.append(f"{len(unknown)} tokens are not in the dictionary, {scored}")
-    lines += [f"wrote {name}" for name in result["files"]]
     return "\n".join(lines)

@@ -1,9 +1,10 @@
 """evaluate: sample text from a model or an ensemble."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, unknown_words
 from fairseq_doc.cli.outputs import remark
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.options import option
@@ -14,8 +15,8 @@ EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
     prompt: str = option("text to continue (default: none)", "")
-    length: int = option("number of words or bytes to draw", 100)
-    samples: int = option("number of texts", 1)
+    length: int = option("number of words or bytes to draw", 100, least=1)
+    samples: int = option("number of texts", 1, least=1)
     temperature: float = option("T: draw from P^(1/T)", 1.0)
     sampling_topk: int | None = option(
         "draw from the k most probable words or bytes (default: all)"
@@ -35,8 +36,8 @@ def run(settings: Options) -> dict[str, Any]:
     ensemble = ensemble_of(settings)
     dictionary, unit, form = ensemble.dictionary, ensemble.unit, ensemble.form
     prompt = form.tokens(settings.prompt)
-    if unknown := ", ".join(word for word in prompt if word not in dictionary):
-        remark("generate", f"{unit}s outside the dictionary, read as <unk>: {unknown}")
+    if unknown := Counter(word for word in prompt if word not in dictionary):
+        remark("generate", unknown_words(unknown, unit, "read"))
     samples = sample_text(
         ensemble,
         prompt,

@@ -75,7 +75,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The size, the architecture and the files."""
+    """The size and the architecture."""
     size = "{parameters:,} parameters, {types:,} types".format(**result)
     architecture = " ".join(result["options"])
-    return "\n".join([size, architecture, *(f"wrote {name}" for name in result["files"])])
+    return f"{size}\n{architecture}"

@@ -160,7 +160,8 @@ def outcome(command: ModuleType, settings: Any) -> tuple[dict[str, Any], str]:
     finally:
         progress.interval = None
     written = files_written(settings)
-    lines = [command.as_text(result), *(f"wrote {path}" for path in written.values())]
+    paths = [*result.get("files", ()), *written.values()]
+    lines = [command.as_text(result), *(f"wrote {path}" for path in paths)]
     return result | written, "\n".join(lines)
 
 

@@ -17,7 +17,8 @@ class PreparationOptions:
     """Options of all preparation commands."""
 
     destination: Path | None = option(
-        "folder to write, which must not exist (default: data-bin/NAME, named after the input)",
+        "folder to write, which must not exist (default: data-bin/NAME; NAME is prepare-lm's corpus, "
+        "or the name of FOLDER)",
         positional=True,
         metavar="DESTDIR",
         nargs="?",

@@ -7,6 +7,7 @@ import torch
 
 from fairseq_doc.analysis.rank import log_prob_rank
 from fairseq_doc.cli.arguments import SingleModelOptions, SplitOptions, ensemble_of
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import option
 
 EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.pt"
@@ -18,6 +19,10 @@ class Options(SplitOptions, SingleModelOptions):
         "count singular values above this multiple of the largest (default: max(N, V) 2^-52 for N "
         "tokens and V words, as in numpy.linalg.matrix_rank)"
     )
+
+    def __post_init__(self) -> None:
+        if self.matmul_precision is not None:
+            raise FairseqDocError("the rank is computed in float64: leave out --matmul-precision")
 
 
 def run(settings: Options) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""parse: n-best parse trees, reranked by a language model."""
+"""parse: rerank n-best parse trees by a language model."""
 
 import math
 import time
@@ -14,7 +14,7 @@ from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
 from fairseq_doc.files import write_files
 from fairseq_doc.options import REQUIRED, option, parse_grid
-from fairseq_doc.parsing.bracketing import EXCLUDED, bracketing_f1
+from fairseq_doc.parsing.bracketing import EXCLUDED_COLUMN, bracketing_f1
 from fairseq_doc.parsing.nbest import nbest_lines, read_nbest
 from fairseq_doc.parsing.reranking import read_tree_lists, scored_lists
 from fairseq_doc.preparation.trees import without_traces
@@ -31,7 +31,10 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
         "n-best file of a parser, gzipped or not", REQUIRED, positional=True, reads="once"
     )
     weight: float = option(
-        "weight of the parser's score, which is added to that of the language model", 0.0, least=0
+        "weight of the parser's score, which is added to that of the language model",
+        0.0,
+        least=0,
+        without=("tune",),
     )
     score_base: str = option(
         "base of the logarithms in the parser's scores", "e", choices=list(BASES)
@@ -42,12 +45,13 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
     weights: str = option(
         "weights to try with --tune; the smallest of the best wins",
         "0:5:0.05",
+        needs="tune",
         metavar="FROM:TO:STEP",
     )
     output: str | None = option("file for the best tree of each sentence", writes=True)
     output_nbest: str | None = option(
-        "file for all candidates that do not differ only in tags, best first: score, ln P of the "
-        "language model, parser's score, tree",
+        "file for the distinct candidates (those that differ only in tags count once), best first: "
+        "score, ln P of the language model, parser's score, tree",
         writes=True,
     )
     max_candidates: int = option(
@@ -60,8 +64,6 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
     def __post_init__(self) -> None:
         if not (self.tune or self.output or self.output_nbest):
             raise FairseqDocError("nothing to do: expected --tune, --output or --output-nbest")
-        if self.tune and self.weight:
-            raise FairseqDocError("--weight cannot be combined with --tune, which finds the weight")
         _ = self.grid
 
     @property
@@ -91,7 +93,7 @@ def run(settings: Options) -> dict[str, Any]:
         log_probs = list(map(totals, rescorer.score()))
     else:
         judge = Judge(metric, read.statistics)
-        if all(rows[:, EXCLUDED].all() for rows in judge.statistics):
+        if all(rows[:, EXCLUDED_COLUMN].all() for rows in judge.statistics):
             raise FairseqDocError(
                 f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
                 "differ from those of the gold trees; if the tags of the lists do not mark "
@@ -124,7 +126,7 @@ def _tune(
     """The best weights, ln P of each candidate, and the part of the result that ``--tune`` adds."""
     best, tried, scored = rescorer.tune(judge, settings.grid)
     lists, log_probs = rescorer.lists, list(map(totals, scored))
-    excluded = judge.chosen(choose(lists, log_probs, best))[:, EXCLUDED]
+    excluded = judge.statistics_of(choose(lists, log_probs, best))[:, EXCLUDED_COLUMN]
     numbers = (np.flatnonzero(excluded) + 1).tolist()
     why = "the words that EVALB scores differ from those of the gold tree, or none are left"
     settings.warn(numbers, len(lists), f"are excluded from the totals, since {why}")

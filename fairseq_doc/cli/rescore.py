@@ -1,4 +1,4 @@
-"""evaluate: n-best lists, rescored by a language model; the best candidates."""
+"""evaluate: rescore n-best lists by a language model, and choose the best candidates."""
 
 import time
 from collections import Counter
@@ -16,7 +16,8 @@ from fairseq_doc.cli.arguments import (
     unknown_words,
 )
 from fairseq_doc.cli.scoring_arguments import ceiling_lines
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
+from fairseq_doc.evaluation.perplexity import ends
 from fairseq_doc.evaluation.scoring import MAX_WORDS
 from fairseq_doc.files import write_files
 from fairseq_doc.options import REQUIRED, check_needs, option, parse_grid
@@ -67,8 +68,14 @@ class Options(ProgressOptions, ModelOptions):
         reads=True,
     )
     max_words: int = option("maximal number of words or bytes per candidate", MAX_WORDS, least=1)
-    weight: float | None = option("weight of the language model relative to the first pass")
-    bonus: float | None = option("score added for each word; without it short candidates win")
+    weight: float | None = option(
+        "weight of the language model relative to the first pass", without=("tune",), needs="bonus"
+    )
+    bonus: float | None = option(
+        "score added for each word; without it short candidates win",
+        without=("tune",),
+        needs="weight",
+    )
     metric: str | None = option(
         "metric by which to score the best candidates", choices=METRICS, needs="reference"
     )
@@ -94,7 +101,11 @@ class Options(ProgressOptions, ModelOptions):
         "file for the language model's scores: UTT-K and -ln P of each token and the end mark",
         writes=True,
     )
-    totals: bool = option("write their sum for each candidate to --scores", False, needs="scores")
+    totals: bool = option(
+        "write one total per candidate to --scores instead of one number per token",
+        False,
+        needs="scores",
+    )
     overwrite: bool = option("replace existing outputs", False)
 
     def __post_init__(self) -> None:
@@ -105,13 +116,14 @@ class Options(ProgressOptions, ModelOptions):
         check_needs("--nbest-data", {f"--format {GENERATED}": not is_kaldi}, self.nbest_data)
         scored = self.first_pass or not is_kaldi
         check_needs(f"--tune with --format {KALDI}", {"--first-pass": scored}, self.tune)
-        given = [x for x in (self.weight, self.bonus) if x is not None]
-        expected = {0} if self.tune else {2} if chooses else {0, 2} if self.carry else {0}
-        if len(given) not in expected or not all(map(isfinite, given)):
-            raise FairseqDocError(
-                "--output and --metric need either --weight and --bonus or --tune, which finds "
-                f"both; got weight {self.weight}, bonus {self.bonus}, tune {self.tune}"
-            )
+        for name in ("weight", "bonus"):
+            value = getattr(self, name)
+            require(value is None or isfinite(value), name, "finite", value)
+        is_given = self.weight is not None
+        found = {"--weight and --bonus, or --tune, which finds both": is_given or self.tune}
+        check_needs("--output or --metric", found, chooses)
+        used = {"--output, --metric or --carry": chooses or self.carry}
+        check_needs("--weight", used, is_given)
         _ = self.grid
 
     @property
@@ -191,10 +203,11 @@ def as_text(result: dict[str, Any]) -> str:
         lines.append(f"{result['metric']} {first:.2f} of the first candidates, {value:.2f} {at}")
         if tuning:
             lines[-1] += f", the best of {len(tuning):,} pairs"
-            names = ("weight", "--weights"), ("bonus", "--bonuses")
-            for (name, grid), tried in zip(names, zip(*tuning, strict=True), strict=False):
-                if result[name] in (min(tried), max(tried)) and result[name]:
-                    lines.append(f"this {name} is the first or last one tried: give other {grid}")
+            points = [{"weight": weight, "bonus": bonus} for weight, bonus, _ in tuning]
+            best = {name: result[name] for name in ("weight", "bonus") if result[name]}
+            for name in ends(points, best):
+                grid = {"weight": "--weights", "bonus": "--bonuses"}[name]
+                lines.append(f"this {name} is the first or last one tried: give other {grid}")
         if tuning and result["gain"] <= 0:
             lines.append("no pair is better than the first candidates: keep those")
     return "\n".join(lines)

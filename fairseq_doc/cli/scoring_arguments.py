@@ -40,14 +40,15 @@ def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[
     for system in systems:
         line = f"{system.name}: undone here: {system.undoing}"
         if system.agreeing is not None:
-            line += f"; {system.agreeing:,} of {len(references):,} targets equal the reference"
-            line += " up to blanks and case"
+            line += f"; {system.agreeing:,} of {len(references):,} targets agree with the reference"
+            line += " up to blanks, case and unknown words"
         if system.unknown:
             line += f"; {system.unknown:,} hypotheses with an unknown unit, scored as they are"
         lines.append(line)
-        remark = moses_remark(system.undoing.language)
-        if system.undoing.tokenizer == "moses" and remark:
-            lines.append(remark)
+        if system.undoing.tokenizer == "moses":
+            remark = moses_remark(system.undoing.language)
+            if remark and remark not in lines:
+                lines.append(remark)
     return references, systems, lines
 
 

@@ -93,10 +93,11 @@ def run(settings: Options) -> dict[str, Any]:
 def _sources(
     translator: Translator, lines: Sequence[str], settings: Options, path: str
 ) -> list[Source]:
-    sources = translator.sources(lines, settings.truncate_source, "" if path == "-" else path)
+    name = "standard input" if path == "-" else path
+    sources = translator.sources(lines, settings.truncate_source, name)
     if cut := [number for number, source in enumerate(sources, start=1) if source.dropped]:
         most = translator.longest_source - 1
-        remark("translate", f"{path}: cut after {most:,} units: line {first_ten(cut)}")
+        remark("translate", f"{name}: cut after {most:,} units: line {first_ten(cut)}")
     return sources
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fairseq_doc.cli.outputs import first_ten, remark
 from fairseq_doc.options import option
@@ -17,8 +18,8 @@ class TreeOptions:
     """Options of both commands."""
 
     prm: str | None = option(
-        "EVALB's parameter file (default: as COLLINS.prm; and a quote that only one tree deletes "
-        "is kept)",
+        "EVALB's parameter file (default: COLLINS.prm, but a quote deleted from only one of the two "
+        "trees is kept in both)",
         reads=True,
     )
     strip_root: bool = option(
@@ -32,8 +33,9 @@ class TreeOptions:
         reads=True,
     )
 
-    @property
+    @cached_property  # a pipe can be read once
     def parameters(self) -> Parameters:
+        """Of the file, with the roots of ``strip_root``."""
         parameters = read_parameters(self.prm) if self.prm else Parameters()
         more = ROOTS if self.strip_root else ()
         return replace(parameters, delete_label=(*parameters.delete_label, *more))

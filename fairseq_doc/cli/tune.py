@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, pip_install
-from fairseq_doc.tuning.settings import Options, number, short
+from fairseq_doc.tuning.settings import Options, short, value_text
 
 EXAMPLE = (
     "fairseq-doc tune space.yaml --study ptb --storage sqlite:///tune.db --trials 60 --workers 2 "
@@ -53,13 +53,13 @@ def as_text(result: dict[str, Any]) -> str:
             "best of a random half, {trials} trials: mean {mean:.4f}, standard deviation "
             "{deviation:.4f}; with probability 5 % it is {worst:.4f} or worse".format(**half)
         )
-    return "\n".join([*lines, *(f"wrote {name}" for name in result.get("files", ()))])
+    return "\n".join(lines)
 
 
 def _rerun_lines(result: dict[str, Any]) -> Iterator[str]:
     yield f"trial {result['trial']}: {short(result['settings'])}"
     for run in result["runs"]:
-        yield f"seed {run['seed']}: {result['metric']} {number(run['value'])}"
+        yield f"seed {run['seed']}: {result['metric']} {value_text(run['value'])}"
     if result["mean"] is not None:
         deviation = result["deviation"]
         spread = "of one value" if deviation is None else f"{deviation:.4f}"

@@ -62,10 +62,10 @@ def averaged_checkpoint(paths: Sequence[str], ema: bool = False) -> dict[str, An
         shapes, settings = _shapes(weights), _architecture(state)
         if not sums:
             first_shapes, first_settings = shapes, settings
-        # A setting that one of them lacks is newer than that checkpoint.
-        own = first_settings | settings | shapes
-        expected = settings | first_settings | first_shapes
-        for name in own | expected:
+        # Settings that one of them lacks are newer than that checkpoint.
+        shared = [name for name in settings if name in first_settings]
+        own, expected = settings | shapes, first_settings | first_shapes
+        for name in [*shared, *(shapes | first_shapes)]:
             if own.get(name) != expected.get(name):
                 raise FairseqDocError(
                     f"{path}: expected the architecture and dictionary of {paths[0]}; got {name} "

@@ -143,10 +143,12 @@ def dictionary_of(
     ends = [end_mark] if end_mark else END_MARKS
     unknowns = [unknown] if unknown else UNKNOWN
     end = next((mark for mark in ends if mark in row_of), None)
-    if end is None or (unknown and unknown not in row_of):
+    missing = " or ".join(ends) if end is None else ""
+    if unknown and unknown not in row_of:
+        missing += f"{' and ' if missing else ''}{unknown}"
+    if end is None or missing:
         raise FairseqDocError(
-            f"expected the words {' or '.join(ends)} and {unknowns[0]} in the list of words; name "
-            "others by --end-mark and --unknown"
+            f"expected {missing} in the list of words; name another by --end-mark or --unknown"
         )
     dictionary = Dictionary()
     special = {

@@ -2,8 +2,8 @@
 + L2 + weight norms, each logged separately.
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size of all workers
-(tokens, or sentences with ``--sentence-avg``). So every penalty, which is a mean, is multiplied by
-this worker's sample size; lambda_beta beta by its tokens, for the same strength per token.
+(tokens, or sentences with ``--sentence-avg``). So every penalty is multiplied by this worker's
+sample size; lambda_beta beta by its tokens, for the same strength per token.
 """
 
 import logging
@@ -23,7 +23,7 @@ from torch.distributed.nn.functional import all_reduce
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import check_finite
 from fairseq_doc.ops.mixture import sum_dtype
-from fairseq_doc.options import check_ranges, option, rate
+from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 logger = logging.getLogger(__name__)
 
@@ -170,6 +170,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         penalties = {"balance": (factor, betas[self.balance_form])}
         penalties.update(self._penalties(model, net_output[1]))
         logged = {name: value.detach() * sample_size for name, (_, value) in penalties.items()}
+        # The paper's form is logged, whichever is trained.
         logged["balance"] = betas[0].detach().float() * sample_size
         if model.training:
             for factor, value in penalties.values():
@@ -244,8 +245,8 @@ def _check(cfg):
             "--gradient-sampling does not support --label-smoothing: gradients are exact; leave "
             "one of them out"
         )
-    if cfg.weight_norm_target is not None and not cfg.weight_norm:
-        raise FairseqDocError("--weight-norm-target needs --weight-norm")
+    target_given = cfg.weight_norm_target is not None
+    check_needs("--weight-norm-target", {"--weight-norm": bool(cfg.weight_norm)}, target_given)
     if cfg.find_unused_parameters and torch.distributed.is_initialized():
         raise FairseqDocError(
             "--find-unused-parameters cannot be given: the output layer, which only the loss reads, "

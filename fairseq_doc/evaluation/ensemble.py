@@ -11,6 +11,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from fairseq.utils import split_paths
+from omegaconf import DictConfig
 
 import fairseq_doc
 from fairseq_doc.data.bptt_stream import TASK
@@ -113,14 +114,16 @@ def load_models(
     for path in split_paths(paths) if isinstance(paths, str) else paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         settings = _model_settings(path, state, task_name)
-        if precision is not None and "matmul_precision" not in settings:
+        is_ours = isinstance(settings, DictConfig) and "matmul_precision" in settings
+        if precision is not None and not is_ours:
+            name = getattr(settings, "_name", None) or getattr(settings, "arch", "model")
             raise FairseqDocError(
-                f"precision: expected a model of this package; got {path}, a {settings._name}",
-                "precision",
+                f"precision: expected a model of this package; got {path}, a {name}", "precision"
             )
-        for name in settings:
-            if name.endswith("dropout"):
-                settings[name] *= dropout_scale
+        if dropout_scale != 1.0:
+            for name in settings:
+                if name.endswith("dropout"):
+                    settings[name] *= dropout_scale
         try:
             (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [path], task=task, state=state

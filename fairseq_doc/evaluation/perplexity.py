@@ -24,7 +24,7 @@ from fairseq_doc.evaluation.scorer import USUAL, ScorerSettings, scorer
 from fairseq_doc.modules.mixture import NotFiniteError
 from fairseq_doc.preparation.raw_counts import RawCounts
 
-# Melis et al. (2018) search a factor of the logits, 1 / T, from 1.06 down to .8 in steps of .02.
+# Melis et al. (2018) search a factor of the logits, 1 / T, from 1.06 down to 0.8 in steps of 0.02.
 TEMPERATURES = tuple(1 / (factor / 100) for factor in range(106, 78, -2))
 # A pair is given up if after TRIED_SHARE of the tokens its perplexity is LOST times the best's.
 TRIED_SHARE, LOST = 0.2, 1.03
@@ -55,8 +55,8 @@ def _exp(nats: float) -> float:
 
 
 def as_written(nats: float, counts: RawCounts) -> dict[str, float]:
-    """What does not depend on how a text was cut into tokens. With nll = ``nats`` times all the
-    text's tokens, so that a token that was not scored counts as the mean of the others:
+    """Figures that do not depend on the tokenisation, from nll = ``nats`` times the number of all
+    tokens (a token that was not scored counts as an average one):
 
     - ``word_perplexity``, e^(nll / (words + lines)): an end mark a line is a word too;
     - ``bits_per_character``, nll / (characters ln 2), and ``bits_per_byte``, nll / (bytes ln 2),
@@ -76,7 +76,7 @@ def as_written(nats: float, counts: RawCounts) -> dict[str, float]:
 def evaluate(
     ensemble: Ensemble, split: str, columns: int = 1, settings: ScorerSettings = USUAL
 ) -> Evaluation:
-    """:func:`evaluate_each` for one of the settings."""
+    """:func:`evaluate_each` with a single setting."""
     return evaluate_each(ensemble, split, [settings], columns)[0]
 
 

@@ -23,8 +23,8 @@ _List = TypeVar("_List", bound=Sequence[Any])
 
 
 def chunks_of(lists: Iterable[_List], at_once: int) -> list[list[_List]]:
-    """Consecutive lists of sequences that are scored together: ``at_once`` sequences and the rest
-    of a list, or as many as one list has. Memory and speed follow from it, results do not."""
+    """Group consecutive lists into chunks that are scored together, each of at least ``at_once``
+    sequences except perhaps the last. Affects memory and speed, not results."""
     chunks: list[list[_List]] = []
     sequences = at_once
     for one in lists:

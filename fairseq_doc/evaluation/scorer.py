@@ -1,6 +1,6 @@
-"""log P of what models read window by window, with a temperature, samples of dropout, a cache or
-dynamic evaluation. Each model of an ensemble has its own; their probabilities are averaged at the
-end.
+"""Scores text window by window: log P of the targets, with an optional temperature, samples of
+dropout, cache or dynamic evaluation. Each model of an ensemble has its own cache and weights; the
+models' probabilities are averaged last.
 
 Axes: B streams, T time, V vocabulary, K samples, C mixture parameters, S settings in one pass.
 """
@@ -49,10 +49,10 @@ class SampleSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerSettings:
-    """What evaluation adds to the models; None: nothing. The temperature T turns each model's P
-    into P^(1/T), renormalised, before all else. Refused are a T outside [0.01, 100], where float64
-    knows only even or certain words, and samples together with a cache or dynamic evaluation, which
-    read a model without dropout."""
+    """Optional additions to evaluation; None: nothing. T first turns each model's P into P^(1/T),
+    renormalised. Raises ``FairseqDocError`` for a T outside [0.01, 100], where P is uniform or
+    one-hot in float64, and for samples together with a cache or dynamic evaluation, which need a
+    pass without dropout."""
 
     temperature: float = 1.0
     samples: SampleSettings | None = None

@@ -193,9 +193,8 @@ def _tables(
     tables = [torch.zeros(1 + entropies, len(x), dtype=torch.float64) for x in sequences]
     windows = []
     for batch in batches_by_length(list(map(len, sequences)), max_tokens):
-        steps = max(1, max_tokens // len(batch))
-        starts = range(0, len(sequences[batch[-1]]), steps)  # the last one is the longest
-        windows += [(batch, number, slice(t, t + steps)) for number, t in enumerate(starts)]
+        starts = range(0, len(sequences[batch[-1]]), max_tokens)  # the last one is the longest
+        windows += [(batch, number, slice(t, t + max_tokens)) for number, t in enumerate(starts)]
     for batch, number, window in track(windows, "score"):
         targets = [sequences[index][window] for index in batch]
         source = pad_sequence([sources[index][window] for index in batch], batch_first=True)

@@ -34,8 +34,8 @@ class SpanScore:
 def score_spans(
     spans: Sequence[Span], score: SentenceScore, dictionary: Dictionary
 ) -> Iterator[SpanScore]:
-    """The scores of spans that hold the tokens of one sentence, and of its end mark. Of the first
-    line of a carried text the first token is not scored. ``score`` has entropies."""
+    """Yield the score of each span of one sentence, then of its end mark. The first token of a
+    carried text has no score. ``score`` must have entropies."""
     assert score.word_entropies is not None
     unscored = len(score.words) - score.tokens
     spans = [*spans, (score.words[-1], 1)]
@@ -43,9 +43,10 @@ def score_spans(
     for (text, tokens), (start, end) in zip(spans, pairwise(ends), strict=True):
         words = score.words[start:end]
         is_scored = unscored <= start < end
+        surprisal = max(0.0, -sum(score.word_log_probs[start:end]) / math.log(2))  # not -0.0
         yield SpanScore(
             text=text,
-            surprisal=-sum(score.word_log_probs[start:end]) / math.log(2) if is_scored else None,
+            surprisal=surprisal if is_scored else None,
             entropy=score.word_entropies[start] / math.log(2) if is_scored else None,
             unknown=any(dictionary.index(word) == dictionary.unk() for word in words),
             tokens=tokens,

@@ -23,7 +23,7 @@ from fairseq_doc.preparation.text_form import TextForm, form_of_side
 from fairseq_doc.preparation.tokenization import why_unusable
 
 TRANSLATION = "translation"
-MAX_LENPEN = 10  # 200^10 is a float32
+MAX_LENPEN = 10  # 200^10 still fits into float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class SearchOptions:
     beam: int = option("hypotheses kept at every step", 5, least=1, without=("tune-input",))
     lenpen: float = option(
         "length penalty L: the best hypothesis has the largest log P / length^L, the end mark "
-        "counted; the larger L, the longer",
+        "counted; a larger L favours longer outputs",
         1.0,
         without=("tune-input",),
     )
@@ -44,7 +44,9 @@ class SearchOptions:
         without=("tune-input",),
     )
     unkpen: float = option("subtracted from the log-probability of <unk>", 0.0)
-    max_len_b: int = option("most units of an output, without its end mark", 200, least=1)
+    max_len_b: int = option(
+        "maximal number of units in an output, without its end mark", 200, least=1
+    )
 
     def __post_init__(self) -> None:
         check_ranges(SearchOptions, self)
@@ -128,8 +130,8 @@ class Translator(LoadedModels):
         return resolve_max_positions(self.task.max_positions(), *of_models)[0]
 
     def source(self, units: Sequence[str], truncate: bool = False, at: str = "") -> Source:
-        """A sentence given by its units, without an end mark. One that is too long is cut after the
-        first that fit, or without ``truncate`` refused with a ``FairseqDocError`` that begins with
+        """Encode a sentence given by its units, without an end mark. With ``truncate`` extra units are
+        dropped; otherwise a sentence that is too long raises a ``FairseqDocError`` that begins with
         ``at``."""
         dictionary, most = self.task.source_dictionary, self.longest_source - 1
         if len(units) > most and not truncate:

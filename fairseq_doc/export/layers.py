@@ -78,7 +78,7 @@ def _layer(graph: Graph, stack: Any, n: int, x: str, state: list[str]) -> list[s
         x, hidden = _mogrified(body, mogrifier.rounds, x, before[0])
         product = body.linear(x, input_weight, biases[0])
         z = body("Add", product, body.linear(hidden, state_weights[0], *biases[1:]))
-        return _lstm_cell(body, z, before[1], cell.gates)
+        return _lstm_cell(body, z, before[1], cell.kind)
 
     def step(body: Graph, before: Sequence[str], added: str) -> Sequence[str]:
         """See :mod:`fairseq_doc.ops.recurrence`."""
@@ -91,16 +91,16 @@ def _layer(graph: Graph, stack: Any, n: int, x: str, state: list[str]) -> list[s
                 state = _nas_cell(body, added, product, state[1])
             elif cell.name == "rhn":
                 parts = body.several("Split", cell.parts, body("Add", product, added), axis=1)
-                state = [_gated_sum(body, parts, state[0], cell.gates)]
+                state = [_gated_sum(body, parts, state[0], cell.kind)]
             elif cell.name == "lstm":
-                state = _lstm_cell(body, body("Add", product, added), state[1], cell.gates)
+                state = _lstm_cell(body, body("Add", product, added), state[1], cell.kind)
             else:
                 raise FairseqDocError(f"models with the cell {cell.name} cannot be exported")
         return state
 
     if mogrifier is not None:
         return _scan(graph, x, state, mogrifier_step)
-    if cell.name == "lstm" and cell.gates == "untied":
+    if cell.name == "lstm" and cell.kind == "untied":
         return _lstm(graph, input_weight, state_weights[0], sum(biases), x, state)
     inputs = graph.linear(x, input_weight, biases[0] if cell.has_biases else None)
     if cell.name == "rhn":

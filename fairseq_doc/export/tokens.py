@@ -23,7 +23,7 @@ class TokenTable:
     """The word of the dictionary for each token.
 
     Attributes:
-        words: the word of token 0, 1, ...
+        words: the index in the dictionary of token 0, 1, ...
         end: the token of the end mark.
         unknown: tokens outside the dictionary, which are mapped to ``<unk>``.
         is_dictionary: whether each token has the number of its word.

@@ -15,6 +15,7 @@ import fairseq_cli.train
 from fairseq import checkpoint_utils
 
 from fairseq_doc.fairseq_patches.wrapping import replaces
+from fairseq_doc.optim.averaged_weights import unwrapped
 
 
 @replaces(fairseq_cli.train, "validate_and_save")
@@ -45,7 +46,7 @@ def _is_new_best(cfg, loss):
 @replaces(checkpoint_utils, "save_checkpoint")
 def save_best_at_epoch_ends(save, cfg, trainer, epoch_itr, val_loss):
     """Within an epoch, do not save checkpoint_best.pt if fine-tuning stages start from it."""
-    optimizer = getattr(trainer.optimizer, "fp32_optimizer", None) or trainer.optimizer
+    optimizer = unwrapped(trainer.optimizer)
     if getattr(optimizer, "best_at_epoch_ends", False) and not epoch_itr.end_of_epoch():
         val_loss = None
     return save(cfg, trainer, epoch_itr, val_loss)

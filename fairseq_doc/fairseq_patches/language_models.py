@@ -27,7 +27,7 @@ def load_for_its_task(load, filenames, arg_overrides=None, task=None, *args, **k
                 f"fairseq-{command} translates, and {cfg.model._name} is a language model: "
                 "fairseq-doc generate draws text from it"
             )
-        if cfg.task._name == TASK != given:
+        if cfg.task._name == TASK and given != TASK:
             raise FairseqDocError(
                 f"{filenames[-1]} was trained with --task {TASK}, which carries the state over the "
                 f"text: give that task; got {given}, which starts every block from a zero state"

@@ -39,19 +39,19 @@ def grow(model: Any, cfg: Any) -> Any:
     state = checkpoint_utils.load_checkpoint_to_cpu(cfg.grow_from)
     output, trained = model.decoder.output, state["model"]
     weight, bias = _single_component(cfg.grow_from, trained, output)
-    plain = weight is None
-    activation = "linear" if plain else str(state["cfg"]["model"].doc_activation)
+    if weight is None or bias is None:  # a plain softmax of h^N
+        weight, bias = torch.eye(output.dim), torch.zeros(output.dim)
+        activation, found = "linear", "no W_1"
+    else:
+        activation = str(state["cfg"]["model"].doc_activation)
+        found = f"the activation {activation}"
     if output.activation is not ACTIVATIONS[activation]:
         raise FairseqDocError(
-            f"{cfg.grow_from}: its component "
-            f"{'has no W_1' if plain else f'has the activation {activation}'}: give --doc-activation "
-            f"{activation}"
+            f"{cfg.grow_from}: its component has {found}: give --doc-activation {activation}"
         )
     own = model.state_dict()
     check_state_dict(_without_components(own), _without_components(trained))
     model.load_state_dict({**own, **_without_components(trained)})
-    if weight is None or bias is None:
-        weight, bias = torch.eye(output.dim), torch.zeros(output.dim)
     lower = {f"components of lower layers; got {cfg.doc_components}": any(output.components[:-1])}
     check_needs("--grow-lower-weight", lower, lower_weight is not None)
     noise = 0.1 if noise is None else noise

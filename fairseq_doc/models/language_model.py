@@ -72,6 +72,8 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     """Embedding (V, D_0), layers with the methods of :class:`AWDLSTM`, and mixture. The decoder
     carries the states of training and of evaluation, since ``fairseq-eval-lm`` only calls it."""
 
+    masks_of_each_stream: bool  # whether each stream of a batch has its own dropout masks
+
     def __init__(
         self, dictionary: Dictionary, embedding: nn.Parameter, lstm: Any, output: MixtureOutput
     ) -> None:
@@ -91,8 +93,6 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     def dropping(self) -> bool:
         """True in training, and in evaluation with Monte-Carlo dropout."""
         return self.training or self._samples_dropout
-
-    masks_of_each_stream: bool  # whether each stream of a batch has its own dropout masks
 
     def sample_dropout(self, on: bool) -> None:
         """Turn Monte-Carlo dropout, which is dropout in evaluation, on or off."""
@@ -185,6 +185,5 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
         """The model, with weights from ``--decoder-embed-path`` or ``--grow-from`` if given."""
         model = grow(cls(decoder), cfg)
         if cfg.decoder_embed_path:
-            with torch.no_grad():
-                load_embedding_file(decoder.embedding, cfg.decoder_embed_path, decoder.dictionary)
+            load_embedding_file(decoder.embedding, cfg.decoder_embed_path, decoder.dictionary)
         return model

@@ -38,7 +38,6 @@ from fairseq_doc.modules.mixture import check_finite, parse_components
 from fairseq_doc.ops.matmul import PRECISIONS, is_on_cpu
 from fairseq_doc.options import check_needs, check_ranges, option, rate
 
-WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
 CACHE = "decoder"  # the key of the decoder's cache in fairseq's incremental state
 
 
@@ -94,10 +93,10 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             embed_dim,
             width,
             cfg.layers,
-            cfg.dropout,
-            str(cfg.attention_score),
-            not cfg.no_input_feeding,
-            PRECISIONS[str(cfg.matmul_precision)],
+            dropout=cfg.dropout,
+            score=str(cfg.attention_score),
+            input_feeding=not cfg.no_input_feeding,
+            precision=PRECISIONS[str(cfg.matmul_precision)],
         )
         widths, project = [embed_dim] + [width] * (cfg.layers + 1), not cfg.plain_output
         self.output = mixture_output(cfg, widths, self.components, output_matrix, project=project)
@@ -197,7 +196,9 @@ class LSTMLuongDocConfig(MixtureConfig):
         False,
     )
     component_dim: Optional[int] = option(
-        "width d of the component vectors (default: that of the layers)", least=1
+        "width d of the component vectors (default: that of the layers, or of the target embedding if "
+        "the output matrix is tied to it)",
+        least=1,
     )
     init_range: float = option(
         "initialise all parameters uniformly in [-R, R]; the published 0.1 is too small for narrow "
@@ -258,6 +259,7 @@ def _check(cfg: Any, source: Dictionary, target: Dictionary) -> None:
     check_needs("--share-all-embeddings", needs, cfg.share_all_embeddings)
 
 
+WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
 PRESETS: dict[str, dict[str, Any]] = {
     "lstm_luong_doc": {},
     "lstm_luong_doc_iwslt16": {},

@@ -14,7 +14,7 @@ from fairseq.dataclass import ChoiceEnum
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.models.language_model import (
     LanguageModelConfig,
     MixtureLanguageModel,
@@ -53,8 +53,8 @@ class MelisDecoder(RecurrentDecoder):
         )
         one_softmax = cfg.doc_components is None
         output_dim = output_matrix.size(1) if one_softmax else width
-        counts = "0," * (cfg.layers + 1) + "1" if one_softmax else cfg.doc_components
-        components = parse_components(counts, cfg.layers + 1)
+        last = cfg.layers + 1
+        components = [0] * last + [1] if one_softmax else parse_components(cfg.doc_components, last)
         stack = RecurrentStack(
             CELLS[str(cfg.cell)](str(cfg.gates)),
             embed_dim,
@@ -65,10 +65,10 @@ class MelisDecoder(RecurrentDecoder):
             mogrifier_rounds=cfg.mogrifier_rounds,
             mogrifier_rank=cfg.mogrifier_rank,
             read=[n for n, count in enumerate(components[:-1]) if count],
-            intra_layer=cfg.intra_layer_dropout,
-            state=cfg.state_dropout,
-            recurrent=cfg.recurrent_dropout,
-            output=cfg.output_dropout,
+            intra_layer_dropout=cfg.intra_layer_dropout,
+            state_dropout=cfg.state_dropout,
+            recurrent_dropout=cfg.recurrent_dropout,
+            output_dropout=cfg.output_dropout,
             precision=PRECISIONS[str(cfg.matmul_precision)],
         )
         widths = [embed_dim] + [width] * cfg.layers + [output_dim]
@@ -133,8 +133,8 @@ class LSTMMelisLanguageModelConfig(LanguageModelConfig):
     )
     doc_components: Optional[str] = option(
         "number of components from each layer, i_0,...,i_(N+1); layer 0 is the embedding, layer N+1 "
-        "the sum of the layers (default: a single softmax of the sum, projected to the embedding's "
-        "width)"
+        "the sum of the layers (default: a single softmax of the sum, projected to the width "
+        "of the output matrix)"
     )
     component_dropout: float = rate("dropout of the component vectors k_j", 0.0)
     input_dropout: float = rate("dropout of the embeddings", 0.58)
@@ -172,8 +172,7 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
         check_mogrifier(cfg)
         is_lstm = {f"--cell lstm; got {cfg.cell}": cell.name == "lstm"}
         check_needs("--mogrifier-rounds", is_lstm, cfg.mogrifier_rounds)
-        if cfg.embedding_ratio <= 0:
-            raise FairseqDocError(f"--embedding-ratio must be above 0; got {cfg.embedding_ratio}")
+        require(cfg.embedding_ratio > 0, "embedding_ratio", "above 0", cfg.embedding_ratio)
         dictionary = task.target_dictionary
         if cfg.num_params is not None:
             cfg = OmegaConf.merge(cfg, {"hidden_size": width_of_budget(cfg, dictionary)})

@@ -96,7 +96,7 @@ class DecoderState(NamedTuple):
     cell: Tensor  # (N, R, D)
 
     def index_select(self, rows: Tensor) -> "DecoderState":
-        return DecoderState(*(x.index_select(x.dim() - 2, rows) for x in self))
+        return DecoderState(*(x.index_select(-2, rows) for x in self))
 
 
 class StepConstants(NamedTuple):

@@ -1,21 +1,27 @@
 """Reading and writing embeddings as text files."""
 
+import contextlib
 import logging
+import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
-from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
+
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
 
 FORM = "a header with the number of words and the width, then one word and its numbers per line"
 
 logger = logging.getLogger(__name__)
 
 
-def load_embedding_file(embedding: Tensor, path: str, dictionary: Dictionary) -> None:
+@torch.no_grad()
+def load_embedding_file(embedding: Tensor, path: str, dictionary: "Dictionary") -> None:
     """Set the rows of ``embedding`` (V, width) in place for the words in a text file, which may be
     gzipped: the header of word2vec and fastText, then one word and its ``width`` numbers per line.
     Raises ``FairseqDocError`` for a missing file, another format or another width."""
@@ -33,7 +39,7 @@ def load_embedding_file(embedding: Tensor, path: str, dictionary: Dictionary) ->
             )
         row = dictionary.indices.get(word)
         if row is not None:
-            rows[row] = torch.tensor(list(map(float, numbers)))
+            rows[row] = torch.tensor(_finite(numbers, f"{path}: line {words + 1}"))
     if words != int(header[0]):
         raise FairseqDocError(
             f"{path}: expected {int(header[0]):,} words according to its header; got {words:,}"
@@ -43,7 +49,16 @@ def load_embedding_file(embedding: Tensor, path: str, dictionary: Dictionary) ->
         embedding[row] = vector
 
 
-def embedding_lines(embedding: Tensor, dictionary: Dictionary) -> Iterator[str]:
+def _finite(numbers: list[str], where: str) -> list[float]:
+    vector = []
+    with contextlib.suppress(ValueError):
+        vector = list(map(float, numbers))
+    if not (vector and all(map(math.isfinite, vector))):
+        raise FairseqDocError(f"{where}: expected finite numbers; got {shown(' '.join(numbers))}")
+    return vector
+
+
+def embedding_lines(embedding: Tensor, dictionary: "Dictionary") -> Iterator[str]:
     """The lines of an embedding file with every word of the dictionary, and as many digits as a
     float32 needs to be read back exactly."""
     yield f"{len(dictionary)} {embedding.size(1)}"

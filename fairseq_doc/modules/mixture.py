@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.modules.dropout import dropout, dropout_mask
 from fairseq_doc.ops.matmul import is_on_cpu, linear
 from fairseq_doc.ops.mixture import Mixture, sum_dtype
@@ -185,8 +185,8 @@ class MixtureOutput(nn.Module):
             FairseqDocError: a negative noise, a lower weight outside (0, 1), no component of the last
                 layer, or components of lower layers without b_pi.
         """
-        if not 0 <= noise < math.inf:
-            raise FairseqDocError(f"the noise must be at least 0 and finite; got {noise}", "noise")
+        require(0 <= noise < math.inf, "noise", "at least 0 and finite", noise)
+        require(0 < lower_weight < 1, "lower_weight", "in (0, 1)", lower_weight)
         *lower, last = self.components
         if not self.projections or not last:
             raise FairseqDocError(
@@ -206,10 +206,6 @@ class MixtureOutput(nn.Module):
                     "components of lower layers grow with a small weight, which needs a bias of the "
                     "mixture weights: set weight_bias",
                     "weight_bias",
-                )
-            if not 0 < lower_weight < 1:
-                raise FairseqDocError(
-                    f"lower_weight must be in (0, 1); got {lower_weight}", "lower_weight"
                 )
             log_weights = self.mixture_weights.bias
             log_weights[:-last] = math.log(lower_weight / sum(lower))

@@ -3,7 +3,7 @@
 Axes: T time, B streams, N layers; widths: E of the embedding, D of the layers, F of the output.
 
     layer 1 reads the embedding, layer n the output of layer n - 1
-    h = h^1 + ... + h^N,    output = P h if a single softmax reads it and E is not D, else h
+    h = h^1 + ... + h^N,    output = P h if a single softmax reads it and F is not D, else h
 
 P is a matrix without bias or activation. Components read h itself, which their W_j project.
 """
@@ -28,9 +28,9 @@ Masks = tuple[Tensor | None, Tensor | None]  # of the state and of g, each (B, D
 
 class RecurrentLayer(nn.Module):
     """One layer. ``depth`` is the number of micro-steps of an RHN, and 1 for other cells. The
-    weights are initialised with the standard deviation 1 / sqrt(fan in), and the biases of an LSTM
-    with 1 / sqrt(D). An LSTM may have ``rounds`` of a Mogrifier, with full matrices or with factors
-    of ``rank``."""
+    weights are initialised with the standard deviation 1 / sqrt(fan in), the biases of an LSTM with
+    1 / sqrt(D), those of an RHN with zeros; one is added to those of the forget gate. An LSTM may
+    have ``rounds`` of a Mogrifier, with full matrices or with factors of ``rank``."""
 
     def __init__(
         self, cell: Cell, below: int, width: int, depth: int, rounds: int, rank: int | None
@@ -59,8 +59,8 @@ class RecurrentLayer(nn.Module):
         if self.mogrifier is not None:
             rounds, dtype = self.mogrifier.parameters_of_rounds, matmul_dtype(x, precision)
             weights = self.input_weight, self.state_weights[0], self.biases[0]
-            gates = self.cell.gates
-            result = mogrifier(x, hidden, state[1][0], *weights, rounds, gates, *masks, dtype)
+            kind = self.cell.kind
+            result = mogrifier(x, hidden, state[1][0], *weights, rounds, kind, *masks, dtype)
         else:
             u = linear(x, self.cell.input_order(self.input_weight), None, precision)
             first_bias, *biases = list(self.biases) or [None]
@@ -85,18 +85,18 @@ class RecurrentStack(nn.Module):
         depth: int = 1,  # micro-steps of an RHN
         mogrifier_rounds: int = 0,  # of an LSTM, see ``ops/mogrifier.py``; 0: plain layers
         mogrifier_rank: int | None = None,  # of the gates' matrices; None: full matrices
-        read: Collection[int] = (),  # layers, from 1, that the mixture reads; dropped as h is
-        intra_layer: float = 0.0,  # dropout of the inputs of layers 2 to N, entry by entry
-        state: float = 0.0,  # dropout of the state in recurrent products, a mask per stream, window
-        recurrent: float = 0.0,  # dropout of g in the cell (Semeniuta et al., 2016), same masks
-        output: float = 0.0,  # dropout of h and the output, entry by entry
+        read: Collection[int] = (),  # layers, from 1, that the mixture reads; h's dropout is theirs
+        intra_layer_dropout: float = 0.0,  # of the inputs of layers 2 to N, entry by entry
+        state_dropout: float = 0.0,  # of the state in products, one mask per stream and window
+        recurrent_dropout: float = 0.0,  # of g in the cell (Semeniuta et al., 2016), also one mask
+        output_dropout: float = 0.0,  # of h and the output, entry by entry
         precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        gates = mogrifier_rounds, mogrifier_rank
+        below = [embed_dim] + [width] * (layers - 1)
         self.layers = nn.ModuleList(
-            RecurrentLayer(cell, width if n else embed_dim, width, depth, *gates)
-            for n in range(layers)
+            RecurrentLayer(cell, size, width, depth, mogrifier_rounds, mogrifier_rank)
+            for size in below
         )
         self.projection = None
         if output_dim != width:
@@ -104,8 +104,9 @@ class RecurrentStack(nn.Module):
             nn.init.orthogonal_(self.projection)
         self.width, self.read = width, set(read)
         self.parts = 1 + cell.has_cell_state
-        self.intra_layer, self.output, self.precision = intra_layer, output, precision
-        self.state_dropout, self.recurrent_dropout = state, recurrent
+        self.intra_layer_dropout, self.output_dropout = intra_layer_dropout, output_dropout
+        self.state_dropout, self.recurrent_dropout = state_dropout, recurrent_dropout
+        self.precision = precision
 
     def zero_state(self, batch: int, like: Tensor) -> States:
         shape = (1, batch, self.width)
@@ -120,18 +121,18 @@ class RecurrentStack(nn.Module):
         total: Any = 0.0
         for n, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True), start=1):
             if n > 1:
-                x = dropout(x, self.intra_layer, self.training)
+                x = dropout(x, self.intra_layer_dropout, self.training)
             of_state, of_g = (
                 dropout_mask((x.size(1), self.width), rate, self.training, x)
                 for rate in (self.state_dropout, self.recurrent_dropout)
             )
             x, after = layer(x, layer_state, (of_state, of_g), self.precision)
-            outputs.append(dropout(x, self.output, self.training) if n in self.read else x)
+            outputs.append(dropout(x, self.output_dropout, self.training) if n in self.read else x)
             new_state.append(after)
             total = total + x
         undropped = total
         if self.projection is not None:
-            total = dropout(total, self.output, self.training)
+            total = dropout(total, self.output_dropout, self.training)
             undropped = linear(total, self.projection, None, self.precision)
-        outputs.append(dropout(undropped, self.output, self.training))
+        outputs.append(dropout(undropped, self.output_dropout, self.training))
         return outputs, undropped, new_state

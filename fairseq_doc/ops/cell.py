@@ -27,7 +27,8 @@ class Memory(NamedTuple):
 class Cell(ABC):
     """A new cell is a subclass and an entry of ``CELLS`` in ``ops/recurrence.py``."""
 
-    # ``steps(cell, memory).step(k, product, added)`` writes h_k to the memory and returns it.
+    # ``steps(cell, memory).step(k, product, added)``, k from 0, writes z_k and h_k to row k of the
+    # memory's gates and hiddens, and c_k to row k + 1 of its states; returns h_k.
     steps: ClassVar[Any]
     gradients: ClassVar[type["CellGradients"]]  # of these steps
     name: str  # its key in ``CELLS``
@@ -37,10 +38,10 @@ class Cell(ABC):
     parts: int  # number of vectors of width D in z
     # Parts of z in a product: the first for the input's, the last for the state's.
     matmul_parts: int
-    forget_part: int  # the part of a product that keeps the state; its bias is initialised to one
+    forget_part: int  # the part of a product that keeps the state; one is added to its initial bias
 
     def __init__(self, gates: str = "untied") -> None:
-        self.gates = gates  # one of ``KINDS`` in ``ops/gated_cell.py``, for cells with gates
+        self.kind = gates  # one of ``KINDS`` in ``ops/gated_cell.py``, for cells with gates
 
     def input_order(self, weight: Tensor) -> Tensor:
         """The input's matrix (G D, E) or bias (G D,), its parts in the order of z."""
@@ -63,10 +64,10 @@ class CellGradients(ABC):
     steps are computed for a block of steps at once."""
 
     def __init__(self, cell: Cell, memory: Memory, d_cell: Tensor | None) -> None:
-        self.kind, self.memory = cell.gates, memory
+        self.kind, self.memory = cell.kind, memory
         self.d_z = torch.empty_like(memory.gates)  # (S, R, G D); row k is d z_k after step(k)
         self.d_cell: Any = d_cell  # d c, (R, D), before the step of the last call; None without c
-        self._first = len(memory.gates)  # step of the current block
+        self._first = len(memory.gates)  # first step of the current block
         self._length = max(1, BLOCK_NUMBERS // max(1, memory.gates[0].numel()))
 
     @abstractmethod

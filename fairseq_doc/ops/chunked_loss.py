@@ -305,7 +305,9 @@ class ChunkedLoss:
             of_word = torch.mul(word * pi, inverse, out=memory)
             by_token.mul_(torch.sub(g, of_word, out=of_word))
             log_probs = probs.log_()
-        else:  # some word has almost no probability in any component: in log space
+        else:
+            # In log space: on a CPU if a word has almost no probability in any component; always on
+            # a GPU, which the test would synchronise.
             logits = matmul(components, self.weight, self.bias)
             log_softmax = logits.to(self.sum_dtype).view_as(by_token).log_softmax(2)
             joint = self.log_weights[tokens].unsqueeze(2) + log_softmax

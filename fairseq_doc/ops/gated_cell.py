@@ -62,17 +62,20 @@ class GatedSteps:
     def __init__(self, cell: Cell, memory: Memory) -> None:
         # All views are made at once: one by one, they would cost as much as the arithmetic.
         gates, states, hiddens, self._mask = memory
-        width, first, self._kind = states.size(2), n_gates(cell.gates) - 1, cell.gates
+        width, g_index, self._kind = states.size(2), n_gates(cell.kind) - 1, cell.kind
         by_gate = [part.unbind(0) for part in gates.split(width, dim=2)]
-        self._i, self._f, self._g, self._o = (by_gate[n] for n in (0, first - 1, first, -1))
-        self._sigmoids = gates[:, :, : first * width].unbind(0)
-        self._states = states.unbind(0)
-        self._hiddens = hiddens.unbind(0) if cell.has_cell_state else None
-        self._sizes = [first * width, width] + [width] * cell.has_cell_state
+        # Not used: i of tied gates, which is f here, and o of an RHN, which is g.
+        self._i, self._f, self._g, self._o = (by_gate[n] for n in (0, g_index - 1, g_index, -1))
+        self._sigmoids = gates[:, :, : g_index * width].unbind(0)
+        self._states, self._hiddens = states.unbind(0), None
+        self._sizes = [g_index * width, width]
+        if cell.has_cell_state:
+            self._hiddens = hiddens.unbind(0)
+            self._sizes.append(width)
 
     def step(self, t: int, z: Tensor | None = None, added: Tensor | None = None) -> Tensor:
-        """Compute x_{t+1} and h_{t+1} from z_t and x_t (t from 0); returns h_{t+1}, (R, D). z_t,
-        (R, G D), to which ``added`` is added, may be overwritten; None: row t of the memory."""
+        """Write step t's x and h (t from 0), row t + 1 of the states, from its z, (R, G D), to which
+        ``added`` is added; returns h, (R, D). z may be overwritten; None: row t of the memory."""
         if z is None:
             parts = self._sigmoids[t], self._g[t], self._o[t]
         else:
@@ -96,7 +99,7 @@ class GatedGradients(CellGradients):
 
     def __init__(self, cell: Cell, memory: Memory, d_cell: Tensor | None) -> None:
         super().__init__(cell, memory, d_cell)
-        width, count = memory.states.size(2), n_gates(cell.gates)
+        width, count = memory.states.size(2), n_gates(cell.kind)
         parts = self.d_z[:, :, : count * width].unflatten(2, (count, width))
         self._factors, self._d_z = parts.unbind(0), self.d_z.unbind(0)
         self._of_o = self.d_z[:, :, -width:].unbind(0)
@@ -147,7 +150,7 @@ class GatedCell(Cell):
     steps, gradients = GatedSteps, GatedGradients
 
     def __init__(self, gates: str = "untied") -> None:
-        self.gates, self.forget_part = gates, n_gates(gates) - 2
+        self.kind, self.forget_part = gates, n_gates(gates) - 2
         self.parts = self.matmul_parts = n_gates(gates) + self.has_cell_state
 
 
@@ -157,7 +160,7 @@ class LSTMCell(GatedCell):
     name = "lstm"
 
     def plain_step(self, added, product, state, mask):
-        return lstm_cell(added + product, state[1], self.gates, mask)
+        return lstm_cell(added + product, state[1], self.kind, mask)
 
 
 class HighwayCell(GatedCell):
@@ -167,4 +170,4 @@ class HighwayCell(GatedCell):
     has_cell_state = False
 
     def plain_step(self, added, product, state, mask):
-        return gated_sum(added + product, state[0], self.gates, mask), None
+        return gated_sum(added + product, state[0], self.kind, mask), None

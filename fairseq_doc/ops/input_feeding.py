@@ -16,7 +16,7 @@ each matrix's gradient in one product over all steps, where autograd would add u
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,6 +38,9 @@ from fairseq_doc.ops.mixture import sum_dtype
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
+N_SINGLE: Final = 8  # arguments that are one tensor
+
+
 class InputFeedingArguments(NamedTuple):
     """The arguments of the recurrence. A joint weight has the columns for x^n (for a_{t-1} in layer
     1), then those for h^n_{t-1}. If its dtype is narrower, the other factor of its products is
@@ -57,13 +60,14 @@ class InputFeedingArguments(NamedTuple):
 
     def flatten(self) -> tuple[Tensor | None, ...]:
         """All tensors in a tuple, as ``torch.autograd.Function`` needs them."""
-        return (*self[:8], *self.joint_weights, *self.biases, *self.dropout_masks)
+        return (*self[:N_SINGLE], *self.joint_weights, *self.biases, *self.dropout_masks)
 
     @classmethod
     def unflatten(cls, tensors: Sequence[Any], n_layers: int) -> "InputFeedingArguments":
-        after_weights, after_biases = 8 + n_layers, 8 + n_layers + n_layers - 1
-        joint_weights, biases = tensors[8:after_weights], tensors[after_weights:after_biases]
-        return cls._make([*tensors[:8], joint_weights, biases, tensors[after_biases:]])
+        after_weights = N_SINGLE + n_layers
+        after_biases = after_weights + n_layers - 1
+        joint_weights, biases = tensors[N_SINGLE:after_weights], tensors[after_weights:after_biases]
+        return cls._make([*tensors[:N_SINGLE], joint_weights, biases, tensors[after_biases:]])
 
 
 class InputFeedingResult(NamedTuple):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.ops import processor
 
 logger = logging.getLogger(__name__)
@@ -69,8 +69,8 @@ def choose_backend(named: str = "") -> str:
     has_onednn = torch.backends.mkldnn.is_available() and _ONEDNN_LINEAR is not None
     if named == "onednn" and not has_onednn:
         raise FairseqDocError(
-            f"{BACKEND_VARIABLE}=onednn: the installed torch does not include oneDNN; leave the "
-            "variable empty"
+            "the backend onednn: the installed torch does not include oneDNN; choose torch, or leave "
+            f"{BACKEND_VARIABLE} empty"
         )
     if named:
         return named
@@ -88,6 +88,7 @@ def backend() -> str:
 
 def force_backend(name: str) -> None:
     """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts."""
+    require(name in BACKENDS, "backend", " or ".join(BACKENDS), name)
     _set_backend(name)
     os.environ[BACKEND_VARIABLE] = name
 
@@ -152,7 +153,7 @@ def _can_pack() -> bool:
 
 
 def is_on_cpu(tensor: Tensor) -> bool:
-    """Whether the program may branch on the tensor's values, which would synchronise a GPU."""
+    """Whether the program may branch on the tensor's values; on a GPU that would wait for it."""
     return tensor.device.type == "cpu"
 
 
@@ -167,7 +168,8 @@ def autocast_off(tensor: Tensor) -> torch.autocast:
 
 
 def backward_without_autocast(backward: _Backward) -> _Backward:
-    """Decorator of the backward of an autograd function that has saved a tensor."""
+    """Decorator: run an autograd function's backward without autocast, on the device of its first
+    saved tensor."""
 
     @functools.wraps(backward)
     def run(ctx, *gradients):
@@ -221,7 +223,7 @@ def dense_operand(matrix: Tensor) -> Tensor:
 
 def _is_dense(matrix: Tensor) -> bool:
     # For torch, a matrix of one row is contiguous whatever its strides are; for oneDNN it may not be.
-    return matrix.is_contiguous() and matrix.stride() == (matrix.size(1), 1)
+    return matrix.stride() == (matrix.size(1), 1)
 
 
 def matmul(

@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from fairseq_doc.ops.matmul import LARGEST_PRODUCT, matmul_dtype
 from fairseq_doc.ops.mixture import Mixture
 
-# Bounds of the size in bytes of a chunk's logits on a CPU. Between them it is that of the output
-# matrix, which each chunk reads; twice that with 16-bit products, which take half the time.
+# Smallest and largest size in bytes of a chunk's logits on a CPU. In between, a chunk's logits are as
+# large as the output matrix in float32, which each chunk reads; with 16-bit products, which take half
+# the time, twice as large.
 CPU_CHUNK_BYTES = (16 * 2**20, 256 * 2**20)
 # Minimal size in bytes of the rows that sampled gradients collect. A matrix of this size is still in
 # the cache after a chunk.
@@ -21,7 +22,8 @@ TILED_BYTES = 256 * 2**20  # size of a float32 matrix from which a CPU uses tile
 
 
 def takes_tiles(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the matrix (V, d) is so large that a chunk would have only a few tokens."""
+    """Whether the matrix (V, d) is so large that a chunk would have only a few tokens. Not in float16,
+    where exp overflows."""
     on_cpu = weight.device.type == "cpu"
     return on_cpu and dtype != torch.float16 and 4 * weight.numel() >= TILED_BYTES
 

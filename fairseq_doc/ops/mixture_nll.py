@@ -25,8 +25,9 @@ g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
     dL/d log pi_j = -g_j
     dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
 
-Sampled gradients replace the factor r_j (:mod:`fairseq_doc.ops.gradient_sampling`). With products
-of 16 bits, everything between them has 32, e is rounded once, and sums over chunks have 32.
+Sampled gradients replace the factor r_j (:mod:`fairseq_doc.ops.gradient_sampling`). With 16-bit
+products, everything between the products and all sums over chunks are in float32, and e is rounded
+once.
 """
 
 import math
@@ -118,10 +119,12 @@ def fused_mixture_nll(
             warning.
 
     Raises:
-        FairseqDocError: shapes that do not fit, or a tau that is negative or not finite.
+        FairseqDocError: shapes that do not fit, another reduction, or a tau that is negative or not
+            finite.
     """
     is_rate = 0 <= gradient_sampling < math.inf
     require(is_rate, "gradient_sampling", "at least 0 and finite", gradient_sampling)
+    reference.check_reduction(reduction)
     mixture.check(target)
     dtype, tau = mixture_matmul_dtype(mixture, precision), threshold_on(target, gradient_sampling)
     settings = LossSettings(ignore_index, dtype, chunk_bytes, reduction != "none", sampling=tau)

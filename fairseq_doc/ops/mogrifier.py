@@ -67,6 +67,7 @@ class _RoundSteps:
         if self._narrow:
             source = self._products[1].of(source, out=self._narrow[0][t])
         gate = self._products[0].add(source, self._gates[t]).sigmoid_()
+        # 2 s x in one kernel
         return torch.addcmul(self._zeros, gated, gate, value=2, out=self._results[t])
 
 

@@ -59,8 +59,8 @@ class NASSteps:
         self._cells, self._hiddens = cells.unbind(0), hiddens.unbind(0)
 
     def step(self, t: int, b: Tensor, a: Tensor) -> Tensor:
-        """Compute c_{t+1} and m_{t+1}, (R, D), from the products b with m_t and a with x_t,
-        (R, 8 D), t from 0; returns m_{t+1}."""
+        """Write step t's c and m (t from 0), (R, D), from the products b with the m before it and a
+        with its x, (R, 8 D); returns m."""
         width, (a3, g1, *_, b3) = self._width, self._parts[t]
         a3.copy_(a[:, :width])
         b3.copy_(b[:, 7 * width :])
@@ -99,22 +99,22 @@ class NASGradients(CellGradients):
         a3, g1, g0, g2, g5, g7, g4, g6, b3 = parts = gates[block].chunk(PARTS, dim=2)
         p0, p1, p2, p3, q = _from_gates(parts, before)
         tanh_product = torch.tanh(g0 * g1)
-        of, new = self.d_z[block].chunk(PARTS, dim=2), torch.empty_like
+        d_z, new = self.d_z[block].chunk(PARTS, dim=2), torch.empty_like
         of_before = through_tanh(p1, p0, new(p0))  # d c_{t-1} / d c_t
         to_product = through_tanh(of_before, tanh_product, tanh_product)
         to_sum = through_tanh(p0, p1, new(p1))  # d g_2 / d c_t
         active = (a3 * b3 > 0) * to_sum
-        torch.mul(active, b3, out=of[0])
-        torch.mul(to_product * g0, g1 > 0, out=of[1])
-        through_sigmoid(to_product * g1, g0, of[2])
-        through_sigmoid(to_sum, g2, of[3])
-        torch.mul(active, a3, out=of[8])
+        torch.mul(active, b3, out=d_z[0])
+        torch.mul(to_product * g0, g1 > 0, out=d_z[1])
+        through_sigmoid(to_product * g1, g0, d_z[2])
+        through_sigmoid(to_sum, g2, d_z[3])
+        torch.mul(active, a3, out=d_z[8])
         to_q = through_tanh(after, q, new(q))  # d p_2 / e
         to_p2, to_p3 = through_tanh(to_q, p2, p2), through_sigmoid(to_q, p3, p3)
-        through_sigmoid(to_p2 * g4, g5, of[4])
-        through_sigmoid(to_p3, g7, of[5])
-        through_tanh(to_p2 * g5, g4, of[6])
-        through_tanh(to_p3, g6, of[7])
+        through_sigmoid(to_p2 * g4, g5, d_z[4])
+        through_sigmoid(to_p3, g7, d_z[5])
+        through_tanh(to_p2 * g5, g4, d_z[6])
+        through_tanh(to_p3, g6, d_z[7])
         m = hiddens[block]
         self._slope = through_tanh(torch.ones_like(m), m, new(m)).unbind(0)
         self._of_before, self._q = of_before.unbind(0), q.unbind(0)

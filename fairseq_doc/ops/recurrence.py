@@ -58,7 +58,7 @@ class _Recurrence(torch.autograd.Function):
         for t, u in enumerate(inputs.unbind(0)):
             for level, (product, added) in enumerate(zip(products, [u, *biases], strict=True)):
                 read = hidden if state_mask is None else hidden * state_mask
-                if level and dtype == u.dtype:
+                if level and dtype == u.dtype:  # the product adds a vector, b_l, but no matrix, u_t
                     z, added = product.of(read, added), None
                 else:
                     z = product.of(read)
@@ -73,7 +73,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx, d_output, d_cell):
         gates, hiddens, states, state_mask, recurrent_mask, *weights = ctx.saved_tensors
         cell, dtype, depth = ctx.cell, ctx.dtype, len(weights)
-        rows, more = gates.size(1), gates.size(2) - len(weights[0])
+        rows, skipped = gates.size(1), gates.size(2) - len(weights[0])
         memory = Memory(gates, states, hiddens[1:], recurrent_mask)
         gradients = cell.gradients(cell, memory, d_cell)
         products = [StepMatmul(weight.t(), rows, dtype) for weight in weights]
@@ -82,7 +82,7 @@ class _Recurrence(torch.autograd.Function):
             if (k + 1) % depth == 0:
                 given = d_output[k // depth]
                 d_hidden = given.clone() if d_hidden is None else d_hidden.add_(given)
-            d_read = products[k % depth].of(gradients.step(k, d_hidden)[:, more:])
+            d_read = products[k % depth].of(gradients.step(k, d_hidden)[:, skipped:])
             if cell.has_cell_state:
                 d_hidden = d_read if state_mask is None else d_read.mul_(state_mask)
             elif state_mask is None:
@@ -90,7 +90,9 @@ class _Recurrence(torch.autograd.Function):
             else:
                 d_hidden.addcmul_(d_read, state_mask)
         read = hiddens[:-1] if state_mask is None else hiddens[:-1] * state_mask
-        by_level = [gradients.d_z[level::depth, :, more:].flatten(0, 1) for level in range(depth)]
+        by_level = [
+            gradients.d_z[level::depth, :, skipped:].flatten(0, 1) for level in range(depth)
+        ]
         d_weights = [
             matrix_gradient(d_z, read[level::depth], dtype).to(gates.dtype)
             for level, d_z in enumerate(by_level)

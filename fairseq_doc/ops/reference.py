@@ -12,20 +12,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import require
 from fairseq_doc.ops.mixture import Mixture, sum_dtype
 
 
 def reduce_nll(nll: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:
     """Reduce losses (N,), which are zero at ignored targets, by ``none``, ``sum``, or ``mean`` over
     the targets that are not ignored (zero if all are ignored)."""
+    check_reduction(reduction)
     if reduction == "none":
         return nll
-    if reduction == "sum":
-        return nll.sum()
-    if reduction == "mean":
-        return nll.sum() / target.ne(ignore_index).sum().clamp(min=1)
-    raise FairseqDocError(f"reduction must be none, sum or mean; got {reduction!r}")
+    total = nll.sum()
+    return total if reduction == "sum" else total / target.ne(ignore_index).sum().clamp(min=1)
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise ``FairseqDocError`` unless it is known."""
+    require(reduction in ("none", "sum", "mean"), "reduction", "none, sum or mean", reduction)
 
 
 def mixture_log_probs(mixture: Mixture) -> Tensor:
@@ -45,7 +48,7 @@ def mixture_nll(
     and no gradient. ``reduction``: ``none`` (N,), ``sum`` or ``mean``, see :func:`reduce_nll`."""
     mixture.check(target)
     counted = target.ne(ignore_index)
-    index = target.where(counted, torch.zeros_like(target)).unsqueeze(-1)
+    index = target.where(counted, 0).unsqueeze(-1)
     nll = -mixture_log_probs(mixture).gather(1, index).squeeze(-1)  # (N,)
     return reduce_nll(torch.where(counted, nll, 0.0), target, ignore_index, reduction)
 

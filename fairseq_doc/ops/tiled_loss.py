@@ -20,7 +20,7 @@ from torch import Tensor
 from fairseq_doc.ops.chunked_loss import Losses, LossInputs
 from fairseq_doc.ops.matmul import matmul, padded_rows
 from fairseq_doc.ops.mixture import sum_dtype
-from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_column
+from fairseq_doc.ops.mixture_chunks import with_column
 from fairseq_doc.ops.row_softmax import are_moderate, at_target, exp_sums, posterior_and_nll
 
 TILE_ROWS = 1024
@@ -52,7 +52,7 @@ class TiledLoss:
         self.widened = self.bias is not None and self.dtype != self.sum_dtype
         if self.widened:
             self.k = with_column(self.k, 1)
-        words = tokens_per_chunk(1, TILE_ROWS, TILE_BYTES, self.dtype.itemsize)
+        words = TILE_BYTES // (TILE_ROWS * self.dtype.itemsize)
         words = max(1, min(words, len(self.weight)))
         self.memory = self.k.new_empty(TILE_ROWS * words)
         self.starts = range(0, len(self.weight), words)

@@ -29,7 +29,7 @@ ADAM = "averaged_adam"
 FLOAT32 = "float32 weights: use --amp or no half precision instead of --fp16 or --bf16"
 
 
-def needs_of_losses(cfg: Any) -> dict[str, bool]:
+def needs_of_validation_losses(cfg: Any) -> dict[str, bool]:
     """What a schedule that follows validation losses needs, for :func:`check_needs`."""
     return {
         f"--task {TASK}, which passes on the validation losses; got {cfg.task_name}": (
@@ -40,6 +40,11 @@ def needs_of_losses(cfg: Any) -> dict[str, bool]:
             not cfg.maximize_best_checkpoint_metric
         ),
     }
+
+
+def unwrapped(optimizer: Any) -> Any:
+    """The optimizer itself, which fairseq wraps with --amp and --fp16."""
+    return getattr(optimizer, "fp32_optimizer", None) or optimizer
 
 
 class FoundByModel:
@@ -66,7 +71,7 @@ class AveragedWeights:
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.begin_without_average()
+        self.reset_average()
 
     def step(self, closure: Any = None) -> None:
         self.show(average=False)
@@ -77,7 +82,7 @@ class AveragedWeights:
     def _group(self) -> dict[str, Any]:
         return self.param_groups[0]  # there is only one group
 
-    def begin_without_average(self) -> None:
+    def reset_average(self) -> None:
         self._group.update(averaging=False, averaged_steps=0, shows_average=False)
 
     def start_averaging(self) -> None:

@@ -26,7 +26,8 @@ from fairseq_doc.optim.averaged_weights import (
     FLOAT32,
     AveragedWeights,
     FoundByModel,
-    needs_of_losses,
+    needs_of_validation_losses,
+    unwrapped,
 )
 from fairseq_doc.optim.training_stages import TrainingStages
 from fairseq_doc.options import check_needs, check_ranges, option
@@ -47,11 +48,11 @@ class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
         self,
         params: Iterable[torch.nn.Parameter],
         lr: float,
+        stages: TrainingStages,
         weight_decay: float = 0.0,
-        stages: TrainingStages | None = None,
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        self.stages = stages or TrainingStages(nonmono=60)
+        self.stages = stages
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # without a closure
@@ -69,7 +70,7 @@ class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
 
     @torch.no_grad()
     def restart(self) -> None:
-        self.begin_without_average()
+        self.reset_average()
         self.start_averaging()
         for p in self._group["params"]:
             p.copy_(self.state[p]["best"])
@@ -133,7 +134,7 @@ class NTASGD(FoundByModel, FairseqOptimizer):
         check_settings(cfg)
         params = list(params)
         self.stages = TrainingStages(cfg.nonmono, cfg.finetune_stages)
-        self._optimizer = AveragedSGD(params, cfg.lr[0], cfg.weight_decay, self.stages)
+        self._optimizer = AveragedSGD(params, cfg.lr[0], self.stages, cfg.weight_decay)
         self.found_by(params)
 
     @property
@@ -221,7 +222,7 @@ def check_settings(cfg: Any) -> None:
     needs = {
         f"--lr-scheduler {NAME}; got {cfg.lr_scheduler_name}": cfg.lr_scheduler_name == NAME,
         FLOAT32: not (cfg.fp16 or cfg.bf16),
-        **needs_of_losses(cfg),
+        **needs_of_validation_losses(cfg),
     }
     check_needs(f"--optimizer {NAME}", needs)
     if cfg.disable_validation:
@@ -250,8 +251,7 @@ class NTASGDSchedule(FairseqLRScheduler):
     stops. The scheduler passes the validation loss to the optimizer."""
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
-        # With --amp fairseq wraps the optimizer.
-        self.nt_asgd = getattr(optimizer, "fp32_optimizer", None) or optimizer
+        self.nt_asgd = unwrapped(optimizer)
         if not isinstance(self.nt_asgd, NTASGD):
             raise FairseqDocError(
                 f"--lr-scheduler {NAME} needs --optimizer {NAME}; got the optimizer "

@@ -14,7 +14,12 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
-from fairseq_doc.optim.averaged_weights import ADAM, FoundByModel, needs_of_losses
+from fairseq_doc.optim.averaged_weights import (
+    ADAM,
+    FoundByModel,
+    needs_of_validation_losses,
+    unwrapped,
+)
 from fairseq_doc.options import check_needs, check_ranges, option
 
 logger = logging.getLogger(__name__)
@@ -71,7 +76,7 @@ class PlateauScheduleConfig(FairseqDataclass):
 def limits_of(cfg: Any) -> list[float]:
     """``--stop-above``: the limits before the first drop, after it, and so on; the last one holds
     for all later checks. The check of a drop counts as before it."""
-    return [float(part) for part in cfg.stop_above.split(",") if cfg.stop_above]
+    return [float(part) for part in cfg.stop_above.split(",")] if cfg.stop_above else []
 
 
 class Plateau:
@@ -125,7 +130,7 @@ class Plateau:
 
     def expected_loss(self) -> float:
         """The loss at the last check, extrapolated from the fall of the best loss over the newest
-        checks, as many as the patience; -inf before that many checks."""
+        checks, as many as the patience; -inf until there are more checks than that."""
         span = int(self.stop_patience if self._cfg.stop_patience else self._cfg.lr_patience)
         if not 1 <= span < self.checks:
             return -math.inf
@@ -167,7 +172,7 @@ def check_settings(cfg: Any) -> None:
         finite = False
     validates = not cfg.disable_validation and cfg.validate_interval == 1
     needs = {
-        **needs_of_losses(cfg),
+        **needs_of_validation_losses(cfg),
         "--lr-shrink between 0 and 1": 0 < cfg.lr_shrink < 1,
         "validation at the end of every epoch": validates,
         "--updates-per-epoch instead of --validate-interval-updates": (
@@ -215,10 +220,10 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
                 f"{plateau.best_check}; learning rate multiplied by {self.cfg.lr_shrink}"
             )
         if plateau.averages:
-            wrapped = getattr(self.optimizer, "fp32_optimizer", None) or self.optimizer  # --amp
-            if not wrapped.optimizer.averaging:
+            optimizer = unwrapped(self.optimizer).optimizer
+            if not optimizer.averaging:
                 logger.info(f"averaging starts after check {plateau.checks}")
-                wrapped.optimizer.start_averaging()
+                optimizer.start_averaging()
         if plateau.reason:
             logger.info(f"training stops at check {plateau.checks}: {plateau.reason}")
 

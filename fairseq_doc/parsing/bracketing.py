@@ -21,7 +21,7 @@ QUOTES = ("'", '"', "/")  # words that EVALB treats as quotes
 NUMBERS = ("labeled", "cutoff_len")  # parameters; the others are lists
 _CUT = re.compile("[-=].*")
 VALID, ERROR, SKIPPED = "valid", "error", "skipped"
-EXCLUDED = 3  # index in bracketing_f1's statistics: whether EVALB excludes the sentence
+EXCLUDED_COLUMN = 3  # index in bracketing_f1's statistics: whether EVALB excludes the sentence
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ def parse_lists(
     tagged: bool = False,
 ) -> Iterator[Parses]:
     """Yield the lists of a file with the tree of each candidate, ``EMPTY`` if the parser failed.
-    ``sentences``: one tree per list, whose words and tags are used, in the candidates' texts too;
+    ``sentences``: one tree per list; its words and tags replace those of the candidates, also in
+    their texts;
     ``tagged``: see :func:`fairseq_doc.preparation.trees.parse_tree`."""
     if sentences is not None:
         check_count(path, lists, "the trees with their words", sentences)

@@ -15,7 +15,7 @@ from fairseq_doc.files import whole_file
 from fairseq_doc.preparation.binarisation import SplitCounts
 from fairseq_doc.preparation.text_form import LINE_FEED, NAMES
 
-CHUNK = 1 << 22  # bytes that numpy widens at once
+CHUNK = 1 << 22  # bytes that become indices at once
 _PACKED = (b"\x1f\x8b\x08", b"PK\x03\x04", b"BZh91AY&SY", b"\xfd7zXZ\x00")  # gzip, zip, bzip2, xz
 
 
@@ -27,7 +27,7 @@ def check_not_packed(path: Path) -> None:
 
 
 def bytes_of(path: Path) -> np.ndarray:
-    """(bytes,) a file, not in memory."""
+    """The bytes of a file, (N,), memory-mapped."""
     if path.stat().st_size == 0:  # which cannot be mapped
         return np.zeros(0, np.uint8)
     return np.memmap(path, np.uint8, "r")
@@ -67,8 +67,8 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> Dictionary:
     dictionary.finalize(threshold=threshold, padding_factor=1)
     if len(dictionary) == dictionary.nspecial:
         raise FairseqDocError(
-            f"expected bytes other than line ends in training, each at least {threshold} times; "
-            "got none"
+            f"expected bytes other than line ends in training, each at least {max(1, threshold)} "
+            "times; got none"
         )
     return dictionary
 

@@ -47,8 +47,8 @@ class LanguageModelText:
     enwik8's splits; by default they are the corpus's published ones."""
 
     corpus: str = option(
-        "ptb, wikitext2 or enwik8, whose published counts are checked; text, any other; pydoc, the "
-        "text that every Python carries",
+        "ptb, wikitext2 or enwik8, whose published counts are checked; text: any other text; "
+        "pydoc: the help topics that come with Python",
         REQUIRED,
         positional=True,
         metavar="CORPUS",
@@ -73,8 +73,8 @@ class LanguageModelText:
         choices=UNITS,
     )
     threshold: int | None = option(
-        "words, or bytes, that occur less often in training become <unk>; text that does not "
-        "contain <unk> needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
+        "words (or bytes) that occur fewer than N times in training become <unk>; use 2 for a text "
+        "without <unk>, so that the model learns to predict it (default: 0; words of pydoc: 2)",
         metavar="N",
         least=0,
     )
@@ -150,8 +150,8 @@ class LanguageModelText:
             )
 
     def files(self) -> dict[str, Path]:
-        """{split: file} of a folder, {corpus: file} of a single file, {} for ``pydoc``; they can be
-        read."""
+        """{split: file} of a folder, {corpus: file} of a single file, {} for ``pydoc``; each is
+        checked: it can be read and is not empty."""
         if self.folder is None:
             return {}
         if self.corpus == ENWIK8 or self.split is not None:

@@ -6,6 +6,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ def new_data_folder(destination: Path, say: Say) -> Iterator[tuple[Path, Say]]:
     """A folder to fill, and a function that says a line and keeps it for ``prepare.log``.
 
     When all is done, the folder gets the checksums of its files and is renamed to ``destination``;
-    after an error or an interruption nothing is left. Intermediate files go beside it, into its
-    parent, which is removed.
+    after an error or an interruption nothing is left but new parent folders. Intermediate files go
+    beside it, into its parent, which is removed.
     """
     check_destination(destination)
     work = destination.with_name(f"{destination.name}.{secrets.token_hex(4)}.part")
@@ -60,17 +61,17 @@ def write_settings(
     folder: Path, kind: type, settings: Any, files: Mapping[str, Path], made_by: dict[str, str]
 ) -> None:
     """Write what decides a result: ``settings`` (the fields of ``kind``), the contents of the files
-    read, the tools' versions. No folder's name: the same text elsewhere gives the same data."""
+    read, the versions of the tools and of ``made_by``. No folder's name: the same text elsewhere
+    gives the same data."""
     import fairseq
 
-    values = asdict(settings)
+    values, folders = asdict(settings), ("folder", "like")
+    tools = {tool: version(tool) for tool in ("sacremoses", "subword-nmt", "sentencepiece")}
     content = {
-        **{entry.name: values[entry.name] for entry in fields(kind)},
+        **{x.name: values[x.name] for x in fields(kind) if x.name not in folders},
         "sha256": {name: checksums.sha256_of(path) for name, path in files.items()},
-        MADE_BY: {**made_by, "fairseq": fairseq.__version__},
+        MADE_BY: {**made_by, **tools, "fairseq": fairseq.__version__},
     }
-    for name in ("folder", "like"):
-        content.pop(name, None)
     write_lines(folder / SETTINGS, [json.dumps(content, indent=1)])
 
 

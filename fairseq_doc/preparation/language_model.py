@@ -85,17 +85,20 @@ def _words(form: TextForm, path: Path, lines: Iterator[tuple[int, str]]) -> Iter
         yield words
 
 
-def check_words(settings: LanguageModelText, counts: Counts, say: Say) -> None:
+def check_words(
+    settings: LanguageModelText, files: dict[str, Path], counts: Counts, say: Say
+) -> None:
     """Compare the counts with the published ones, and warn of unknown words that are never
     trained."""
     dictionary, splits = counts
     if settings.counts is not None:
         for split, found in splits.items():
-            _check_published(f"{split}.txt", "tokens", settings.counts.tokens[split], found.tokens)
+            expected = settings.counts.tokens[split]
+            _check_published(files[split].name, "tokens", expected, found.tokens)
         # Of fairseq's own <s>, <pad>, </s> and <unk> a text has </s>, and perhaps <unk>.
         types = len(dictionary) - dictionary.nspecial + 1 + (splits["train"].unknown > 0)
         what = "word types with the end mark"
-        _check_published("train.txt", what, settings.counts.types, types)
+        _check_published(files["train"].name, what, settings.counts.types, types)
     train, valid, test = (splits[split].unknown for split in SPLITS)
     if settings.like is None and train == 0 < max(valid, test):
         # Makes the rarest words unknown.
@@ -103,7 +106,7 @@ def check_words(settings: LanguageModelText, counts: Counts, say: Say) -> None:
         say(
             f"warning: {UNKNOWN} occurs {valid} times in valid and {test} in test, but never in "
             "train: the model cannot learn to predict unknown words, and each costs very many "
-            f"bits; --threshold {least} replaces words that occur less than {least} times in "
+            f"bits; --threshold {least} replaces words that occur fewer than {least} times in "
             f"train by {UNKNOWN}"
         )
 
@@ -145,7 +148,7 @@ def binarise_as_bytes(
     for split in texts:
         if expected is not None and settings.corpus != ENWIK8:  # counts of words
             words = sum(len(line.encode().split()) + 1 for line in text_lines(files[split]))
-            _check_published(f"{split}.txt", "tokens", expected.tokens[split], words)
+            _check_published(files[split].name, "tokens", expected.tokens[split], words)
     counts = {split: byte_text.counts_of_bytes(text) for split, text in texts.items()}
     kinds = int(np.count_nonzero(sum(counts.values())))
     say(f"{kinds} kinds of bytes")
@@ -200,7 +203,7 @@ def prepare(
                 workers=workers,
             )
             counts = pipeline.run(text, data, say)[ONE_SIDE]
-            check_words(settings, counts, say)
+            check_words(settings, files, counts, say)
             raw = {
                 split: raw_counts.with_line_ends((line for _, line in lines), WORD)
                 for split, _, lines in lines_of(settings, files)

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any
@@ -38,7 +37,8 @@ LONG_LINES_LISTED = 5
 
 def _files(split: str) -> Any:
     return option(
-        f"the same for {split}, {split}1, and so on (default: {split})",
+        f"files of {split}, without their ending; several become {split}, {split}1, and so on "
+        f"(default: {split})",
         (split,),
         type=lambda text: tuple(text.split(",")),
         metavar="FILE[,FILE]",
@@ -72,7 +72,7 @@ class ParallelText:
         metavar="N",
     )
     joint: bool = option(
-        "one model of units and one dictionary for both sides (default: for headlines only)",
+        "one model of units and one dictionary for both sides",
         False,
         action=argparse.BooleanOptionalAction,
     )
@@ -82,7 +82,7 @@ class ParallelText:
         choices=TOKENIZERS,
     )
     max_words: int = option(
-        "drop training pairs with more words on a side", 250, least=1, metavar="N"
+        "drop training pairs with more than N words on either side", 250, least=1, metavar="N"
     )
     max_ratio: float | None = option(
         "drop training pairs with a side more than X times as long as the other",
@@ -90,7 +90,7 @@ class ParallelText:
         least=1,
     )
     threshold: int = option(
-        "units that occur less often in training become <unk>", 0, metavar="N", least=0
+        "units that occur fewer than N times in training become <unk>", 0, metavar="N", least=0
     )
 
     @property
@@ -232,7 +232,7 @@ def _check_usable(raw: list[Path], number: int, pair: list[str], bpe: str) -> No
 def prepare(
     settings: ParallelText, destination: Path, workers: int = 1, say: Say = print
 ) -> dict[str, Counts]:
-    """Prepare ``destination``; gives the counts of each side. The result does not depend on
+    """Prepare ``destination``; returns the counts of each side. The result does not depend on
     ``workers``. ``say`` takes one line of the report at a time. Raises ``FairseqDocError`` for
     unusable text or settings; after any error nothing is left behind."""
     settings.check()
@@ -250,8 +250,7 @@ def prepare(
             for file in settings.splits.values()
             for side in settings.sides
         }
-        made_by = {tool: version(tool) for tool in ("sacremoses", "subword-nmt", "sentencepiece")}
-        write_settings(data, ParallelText, settings, raw, made_by)
+        write_settings(data, ParallelText, settings, raw, {})
         text = data.parent / "text"
         text.mkdir()
         write_text(settings, text, data, say)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import MAX_LINE, copy_file, text_lines, write_lines
 from fairseq_doc.preparation.binarisation import (
     Counts,
@@ -53,8 +54,9 @@ class Pipeline:
         return len(self.forms) == 2
 
     def run(self, text: Path, data: Path, say: Say) -> dict[str, Counts]:
-        """Fill a folder from one of clean text, with the words of SPLIT.SIDE, one sentence a line;
-        gives the counts of each side."""
+        """Fill the folder ``data`` from ``text``, which holds SPLIT.SIDE, clean words, one sentence
+        a line. Units are written beside ``data``, into a parent that :func:`new_data_folder`
+        removes. Returns {side: counts}."""
         bpe = next(iter(self.forms.values())).bpe
         if bpe == "none":
             return self._binarise(text, data, say)
@@ -94,6 +96,11 @@ class Pipeline:
             name, suffix = "dict.txt", ""
             if self.is_pair:
                 name, suffix = f"dict.{side}.txt", f".{'-'.join(self.forms)}.{side}"
+            if (data / name).stat().st_size == 0:
+                least = max(1, self.threshold)
+                raise FairseqDocError(
+                    f"expected words that occur at least {least} times in training; got none"
+                )
             dictionary = load_dictionary(data / name)
             say(_TYPES[number].format(side=side, types=len(dictionary)))
             splits = {}

@@ -21,7 +21,7 @@ ENDINGS = ("ing", "ed", "ly", "s", "est", "er", "ion", "ory")
 
 def shape(word: str) -> str:
     """The symbol of a rare word by its original form: ``<unk``, each of ``-capital`` (the first
-    letter), ``-digit``, ``-hyphen`` and ``-dot`` that holds, the first affix that fits, ``>``.
+    letter), ``-digit``, ``-hyphen`` and ``-dot`` that applies, the first matching affix, ``>``.
 
     The features are Choe and Charniak's (2016); how they combine is our choice.
     """

@@ -72,13 +72,13 @@ class TextForm:
     language: str = "en"
     bpe: str = "none"
     model: Path | None = None  # of the units
-    marks_unknown: bool = True  # <unk> stays whole; parallel text takes it for any other text
+    marks_unknown: bool = True  # <unk> stays whole; parallel text treats it as ordinary text
 
     @cached_property
     def words(self) -> Callable[[str], str]:
-        """Line -> its words, with single blanks between them. A language model's words without a
-        tokenizer are what fairseq takes for words, between white space of any kind, such as a tab
-        or a no-break space; parallel text loses its control characters too."""
+        """Line -> its words, separated by single blanks. Without a tokenizer, a language model's
+        words are split as fairseq splits them, at any white space (also tabs and no-break spaces);
+        parallel text also loses its control characters."""
         if self.tokenizer == "none" and self.marks_unknown:
             return lambda line: " ".join(tokens_of(line, WORD))
         tokenize = make_tokenizer(self.tokenizer, self.language)
@@ -164,8 +164,8 @@ WORDS = TextForm()
 
 
 def form_of_side(data: str | Path, side: str) -> TextForm:
-    """That of a side, such as ``en``, of a folder of ``prepare-mt`` or ``prepare-headline``; plain
-    words without their settings."""
+    """The form of one side, such as ``en``, of a folder of ``prepare-mt`` or ``prepare-headline``;
+    plain words if the folder has no settings."""
     folder = Path(split_paths(str(data))[0])
     settings = read_settings(folder)
     if settings is None:
@@ -181,7 +181,7 @@ def form_of_side(data: str | Path, side: str) -> TextForm:
 
 
 def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:
-    """That of a folder of ``prepare-lm`` or of ``fairseq-preprocess --only-source``."""
+    """The form of a folder of ``prepare-lm`` or of ``fairseq-preprocess --only-source``."""
     folder = Path(split_paths(str(data))[0])
     unit = unit_of(dictionary or load_dictionary(folder / "dict.txt"))
     settings = read_settings(folder)
@@ -197,7 +197,7 @@ def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:
 
 
 def _around_unknown(function: Callable[[str], str]) -> Callable[[str], str]:
-    """The function on what lies between ``<unk>``s, each a word of its own."""
+    """Apply a function to the text between the ``<unk>``s, which stay words of their own."""
 
     def apply(line: str) -> str:
         parts = (function(part.strip()) for part in _UNKNOWN.split(line))

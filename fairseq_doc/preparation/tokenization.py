@@ -104,7 +104,7 @@ def check_merges(bpe: str, merges: int | None) -> None:
 
 
 def learn_merges(lines: Iterator[str], model: Path, merges: int) -> str:
-    """Write subword-nmt's codes; gives a report."""
+    """Write subword-nmt's codes; returns a report."""
     from subword_nmt.learn_bpe import learn_bpe
 
     codes = io.StringIO()
@@ -124,7 +124,7 @@ def learn_merges(lines: Iterator[str], model: Path, merges: int) -> str:
 
 
 def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> str:
-    """Write sentencepiece's model; gives a report."""
+    """Write sentencepiece's model; returns a report."""
     import sentencepiece
 
     out = io.BytesIO()
@@ -165,8 +165,8 @@ def untokenised(lines: Iterable[str], name: str = "train") -> str | None:
         return None
     return (
         f"warning: {name} looks untokenised: {attached} commas are attached to words, "
-        f"{separate} separate; text is split at blanks only, so a word with a comma is "
-        "another word; --tokenizer moses makes it a word of its own"
+        f"{separate} separate; text is split only at blanks, so 'word,' and 'word' are different "
+        "words; --tokenizer moses separates them"
     )
 
 
@@ -184,7 +184,7 @@ def why_unusable(line: str, bpe: str) -> str | None:
     # sentencepiece joins unknown characters into one unit, also within a word.
     units = line if bpe == "sentencepiece" else line.split()
     if any(symbol in units for symbol in RESERVED):
-        return f"holds one of fairseq's own symbols, {', '.join(RESERVED)}, which preparation adds"
+        return f"holds one of fairseq's reserved symbols, {', '.join(RESERVED)}"
     if bpe in BPE_MARKS and BPE_MARKS[bpe].search(line):  # undoing it would change the line
         mark = "a word that ends in @@" if bpe == "subword_nmt" else "\u2581"
         return f"holds {mark}, the mark of --bpe {bpe}"

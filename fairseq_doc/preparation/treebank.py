@@ -53,16 +53,16 @@ class Treebank:
     valid: str = _files("dev.mrg")
     test: str = _files("test.mrg")
     clean: bool = option(
-        "remove traces and function tags, as the Penn Treebank's own files have", False
+        "remove the traces and function tags of the original Penn Treebank files", False
     )
     threshold: int = option(
-        "words that occur less often in training, in lower case, are rare",
+        "words that occur fewer than N times in training, ignoring case, are rare",
         10,
         least=1,
         metavar="N",
     )
     unknown: str = option(
-        "rare words all become <unk>, or one symbol for each shape",
+        "replace rare words by <unk> (single) or by a symbol for their shape (shape)",
         UNKNOWN_KINDS[0],
         choices=UNKNOWN_KINDS,
     )
@@ -89,7 +89,8 @@ def files_of(settings: Treebank) -> dict[str, list[Path]]:
         for path in files[split]:
             place = os.path.realpath(path)
             if place in split_of:
-                raise FairseqDocError(f"{path} is given to both --{split_of[place]} and --{split}")
+                given = " and ".join(dict.fromkeys([f"--{split_of[place]}", f"--{split}"]))
+                raise FairseqDocError(f"{path} is given twice, by {given}")
             split_of[place] = split
     return files
 

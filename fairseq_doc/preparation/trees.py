@@ -109,7 +109,8 @@ def parse_tree(
 def _read(
     text: str, where: str, sentence: Tree | None, tagged: bool
 ) -> tuple[TreeBuilder, str | None]:
-    """The tree, and the first of its constituents without a label or words."""
+    """The tree, and what is wrong with its first constituent without a label or words (None:
+    nothing)."""
     tree, flaw = TreeBuilder(), None
     for part in _PART.finditer(text):
         tag, word, label, closing, stray = part.groups()

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, check_count
+from fairseq_doc.evaluation.scoring import MAX_TOKENS
 from fairseq_doc.evaluation.translation import SearchOptions, Source, Translator
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import option, parse_grid
@@ -68,10 +69,10 @@ def tune_decoding(
     references: Sequence[str],
     options: DecodingOptions,
     settings: SearchOptions,
-    *arguments: Any,
+    max_tokens: int = MAX_TOKENS,
 ) -> tuple[SearchOptions, dict[str, Any]]:
     """Search once with each beam and rank by each length penalty. Among equally good pairs, the
-    first one in the grid wins. ``arguments`` are the last arguments of
+    first one in the grid wins. ``max_tokens``: see
     :meth:`fairseq_doc.evaluation.translation.Translator.search`.
 
     Returns:
@@ -81,7 +82,7 @@ def tune_decoding(
     metric = metric_of(options.metric, translator.task.cfg.target_lang)
     tried: list[dict[str, Any]] = []
     for beam, pairs in groupby(options.grid, key=itemgetter(0)):
-        found = translator.search(sources, replace(settings, beam=beam), *arguments)
+        found = translator.search(sources, replace(settings, beam=beam), max_tokens)
         judge = Judge.of(metric, [one.texts for one in found], references)
         for _, lenpen in pairs:
             value = judge([one.order(lenpen)[1][0] for one in found])

@@ -38,7 +38,8 @@ class ReadOptions:
 
     data: Path | None = option(
         "folder of prepare-mt or prepare-headline, which records what to undo, instead of --bpe "
-        "and --tokenizer"
+        "and --tokenizer",
+        without=("bpe", "tokenizer"),
     )
     bpe: str = option(
         "segmentation to undo; detected and printed by default", AUTO, choices=(AUTO, *BPE_KINDS)
@@ -114,17 +115,24 @@ def looks_tokenized(lines: Sequence[str]) -> bool:
 
 
 def _check_plain(
-    place: str, lines: Sequence[str], options: ReadOptions, start: int = 1, after: str = ""
+    place: str,
+    lines: Sequence[str],
+    options: ReadOptions,
+    undoing: Undoing | None = None,
 ) -> None:
-    """Raise ``FairseqDocError`` for lines that are not plain text. ``place`` names the file and the
-    unit that is numbered from ``start``; ``after`` says what was undone."""
-    problems = [(BPE_MARK, "holds a mark of BPE, @@ or \u2581", "give an output's --bpe")]
+    """Raise ``FairseqDocError`` for lines that are not plain text: references, numbered from 1, or
+    hypotheses after ``undoing``, numbered from 0. ``place`` names the file and what is numbered."""
+    bpe, tokenizer = "give the raw references, before BPE", "give raw references"
+    start, after = 1, ""
+    if undoing is not None:
+        bpe, tokenizer = "give --bpe", "give --tokenizer moses"
+        start, after = 0, f" after undoing {undoing}"
+    problems = [(BPE_MARK, "holds a mark of BPE, @@ or \u2581", bpe)]
     if not options.allow_unknown:
         remedy = "generate with --unkpen, or give --allow-unknown"
         problems.append((UNKNOWN, "holds <unk> or \u2047", remedy))
     if looks_tokenized(lines) and not options.tokenized_reference:
-        remedy = "give --tokenizer moses, or --tokenized-reference"
-        problems.append((APART, "looks tokenised", remedy))
+        problems.append((APART, "looks tokenised", f"{tokenizer}, or --tokenized-reference"))
     for mark, what, remedy in problems:
         numbers = [number for number, line in enumerate(lines, start) if mark.search(line)]
         if numbers:
@@ -146,7 +154,7 @@ def read_system(
     undoing = find_undoing(path, hypotheses, generated, references, options)
     targets, agreeing = undone_targets(path, generated, references, undoing)
     hypotheses = undoing(hypotheses)
-    _check_plain(f"{path}: sentence", hypotheses, options, 0, f" after undoing {undoing}")
+    _check_plain(f"{path}: sentence", hypotheses, options, undoing)
     unknown = sum(UNKNOWN.search(line) is not None for line in hypotheses)
     return System(str(path), hypotheses, undoing, targets, agreeing, unknown)
 
@@ -206,7 +214,7 @@ def undone_targets(
     undoing: Undoing,
 ) -> tuple[list[str | None], int | None]:
     """The targets as plain text, None for one with an unknown word, and how many agree with the
-    reference up to blanks and case; without T- lines None. Too few agreeing ones are an error."""
+    reference up to blanks, case and unknown words; without T- lines None. Too few agreeing ones are an error."""
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     if not targets:
         return [None] * len(generated), None

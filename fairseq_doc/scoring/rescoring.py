@@ -40,7 +40,7 @@ class Weights(NamedTuple):
 
 def totals(rows: Rows) -> np.ndarray:
     """ln P of each candidate, (n,); -inf for a candidate without tokens."""
-    return np.array([row.cumsum()[-1] if len(row) else -np.inf for row in rows])
+    return np.array([row.sum() if len(row) else -np.inf for row in rows])
 
 
 def choose(
@@ -67,12 +67,12 @@ class Judge:
         pairs = zip(lists, references, strict=True)
         return cls(metric, [np.array([metric.statistics(x, y) for x in own]) for own, y in pairs])
 
-    def chosen(self, chosen: Sequence[int]) -> np.ndarray:
+    def statistics_of(self, chosen: Sequence[int]) -> np.ndarray:
         """The statistics (U, S) of one candidate per list, given by its index."""
         return np.array([rows[k] for rows, k in zip(self.statistics, chosen, strict=True)])
 
     def __call__(self, chosen: Sequence[int]) -> float:
-        return self.metric.value(self.chosen(chosen).sum(0))
+        return self.metric.value(self.statistics_of(chosen).sum(0))
 
     @property
     def first(self) -> float:

@@ -242,6 +242,7 @@ class BpttLanguageModelingTask(FairseqTask):
     def begin_epoch(self, epoch, model):
         """Log the remaining time at the current speed, including validations."""
         super().begin_epoch(epoch, model)
+        self._drawn_lengths = []
         if self._start is None:
             self._start = time.monotonic()
         elif self._windows_read and epoch <= self.cfg.max_epoch:
@@ -257,6 +258,8 @@ class BpttLanguageModelingTask(FairseqTask):
         _show(model, average=False)
         self._valid_loss = None  # a validation before this step was not at the end of the epoch
         window = sample["net_input"]["window"]
+        if len(self._drawn_lengths) == self.cfg.update_freq[0]:
+            self._drawn_lengths = []  # with --fp16 fairseq skips an update that overflows
         if not self._drawn_lengths:
             self._model.decoder.begin_update(window)
         self._windows_done = window + 1

@@ -51,7 +51,7 @@ class Command:
 
 
 def parsed(words: Sequence[str], added: Sequence[str] = ()) -> tuple[dict[str, Action], Namespace]:
-    """({option: its action in fairseq's parser}, settings) of a command line with ``added`` ones.
+    """({option: its action in fairseq's parser}, settings) of a command line followed by the words ``added``.
     Options that are added while parsing are included."""
     if not words or os.path.basename(words[0]) != PROGRAM:
         raise FairseqDocError(
@@ -99,8 +99,8 @@ def read_command(words: Sequence[str], space: Mapping[str, Any]) -> Command:
                 f"--{name.replace('_', '-')} cannot be given, since every training has its own "
                 "checkpoints and is rated by its best validation; --finetune-from-model is allowed"
             )
-    for name in given & tuned:
-        option = f"--{name.replace('_', '-')}"
+    if both := sorted(given & tuned):
+        option = f"--{both[0].replace('_', '-')}"
         raise FairseqDocError(
             f"{option} is both in the space and in the command after --; leave one out"
         )

@@ -39,7 +39,7 @@ from fairseq_doc.scoring.hypotheses import ReadOptions, read_references, read_sy
 from fairseq_doc.scoring.systems import score_bleu
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.systems import SYSTEMS
-from fairseq_doc.tuning.training import CHECKPOINTS, LOG, best_value, folder_of, train_seeds
+from fairseq_doc.tuning.training import CHECKPOINTS, LOG, best_value, seed_folder, train_seeds
 
 SPLITS = ("valid", "test")
 FACTS = ("parameters", "tokens_per_second", "ceiling")
@@ -78,7 +78,7 @@ def compare(
     rows: dict[str, dict[str, Any]] = {}
     for name, system in systems.items():
         found = {
-            seed: _evaluation(system, folder_of(folder, name, seed), reference)
+            seed: _evaluation(system, seed_folder(folder, name, seed), reference)
             for seed, value in values[name].items()
             if math.isfinite(value)
         }
@@ -232,6 +232,6 @@ def summary(values: Sequence[float], baseline: Sequence[float]) -> dict[str, flo
 def curves_of(rows: dict[str, dict[str, Any]], folder: Path) -> dict[str, list[LearningCurve]]:
     """{system: the learning curve of each seed}."""
     return {
-        name: [read_log(folder_of(folder, name, seed) / LOG) for seed in row["seeds"]]
+        name: [read_log(seed_folder(folder, name, seed) / LOG) for seed in row["seeds"]]
         for name, row in rows.items()
     }

@@ -143,6 +143,7 @@ def plot_study(study: Study, importances: dict[str, float], metric: str, folder:
     }
     if not importances:
         del drawn["importances.png"]
+        (folder / "importances.png").unlink(missing_ok=True)  # of an earlier report
     matplotlib.use("agg")
     for file, draw in drawn.items():
         with matplotlib.rc_context({"savefig.bbox": "tight"}):  # Optuna changes the style globally

@@ -9,7 +9,7 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.tuning.command import with_options
 from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.storage import best_of, load_study, open_storage
-from fairseq_doc.tuning.training import folder_of, train_seeds
+from fairseq_doc.tuning.training import seed_folder, train_seeds
 
 
 def rerun(settings: Options) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def rerun(settings: Options) -> dict[str, Any]:
         "trial": trial.number,
         "settings": trial.params,
         "runs": [
-            {"seed": seed, "value": value, "folder": str(folder_of(folder, name, seed))}
+            {"seed": seed, "value": value, "folder": str(seed_folder(folder, name, seed))}
             for seed, value in values.items()
         ],
         "diverged": sum(map(math.isinf, values.values())),

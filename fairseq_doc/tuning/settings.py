@@ -30,7 +30,7 @@ class Options:
     """Options of ``fairseq-doc tune``."""
 
     space: str | None = option(
-        f"YAML file of options and their ranges, or a ready space: {', '.join(ready_spaces())}",
+        f"YAML file of options and their ranges, or a built-in space: {', '.join(ready_spaces())}",
         positional=True,
         nargs="?",
     )
@@ -40,7 +40,9 @@ class Options:
         REQUIRED,
         metavar="URL",
     )
-    trials: int = option("completed trials of all processes", 60, metavar="N", least=1)
+    trials: int = option(
+        "stop after N completed trials in total, across all processes", 60, metavar="N", least=1
+    )
     workers: int = option("trainings run in parallel", 1, metavar="K", least=1)
     sampler: str = option(
         "Gaussian process, Parzen estimators, Sobol points, or random", "gp", choices=SAMPLERS
@@ -56,14 +58,17 @@ class Options:
         metavar="STUDY",
     )
     retry: Sequence[int] | None = option(
-        "run this killed trial again (a database notices by itself after minutes); may be repeated",
+        "resume this trial, whose process was killed (a database does so by itself after five "
+        "minutes); may be repeated",
         action="append",
         type=int,
         metavar="TRIAL",
     )
     seed: int = option("random seed of the sampler", 1, least=0)
     dir: str | None = option("folder for the trials (default: tune/NAME)")
-    keep: str = option("whose checkpoints to keep", "best", choices=("best", "all"))
+    keep: str = option(
+        "checkpoints to keep: those of the best trial, or of all", "best", choices=("best", "all")
+    )
     report: str | None = option(
         "write the best command, a table and plots into this folder",
         metavar="FOLDER",
@@ -84,7 +89,8 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        if Path(self.study).name != self.study or not self.study.isprintable():
+        name = Path(self.study).name
+        if name != self.study or name == ".." or not name.isprintable():
             raise FairseqDocError(
                 f"--study: expected a name without / or control characters; got {shown(self.study)}"
             )
@@ -120,12 +126,12 @@ def option_words(settings: Settings) -> list[str]:
 
 
 def short(settings: Settings) -> str:
-    """Settings for a reader: numbers with four digits."""
+    """Settings for a reader: numbers with four significant digits."""
     rounded = {o: f"{v:.4g}" if isinstance(v, float) else v for o, v in settings.items()}
     return " ".join(option_words(rounded))
 
 
-def number(value: float) -> str:
+def value_text(value: float) -> str:
     """A value for a reader; it is infinite if the training diverged."""
     return "diverged" if math.isinf(value) else f"{value:.4f}"
 

@@ -77,7 +77,7 @@ def value_of(trial: FrozenTrial) -> float:
     return trial.value
 
 
-def folder_of(folder: Path, trial: Any) -> Path:
+def trial_folder(folder: Path, trial: Any) -> Path:
     """The folder of a trial."""
     return folder / f"trial-{trial.user_attrs.get(FOLDER, trial.number):04d}"
 
@@ -109,9 +109,12 @@ def open_storage(url: str, create: bool) -> BaseStorage:
     is_journal = url.startswith("journal:///") or url.endswith(".journal")
     if is_journal or url.startswith("sqlite:///"):
         path = url.removeprefix("journal:///").removeprefix("sqlite:///")
-        check_output(path, overwrite=True) if create else check_input(path)
+        if create:
+            check_output(path, overwrite=True)
+        else:
+            check_input(path)
     try:
-        if url == "sqlite://":
+        if url in ("sqlite://", "sqlite:///:memory:"):
             raise ValueError("a database in memory would be lost")
         return JournalStorage(JournalFileBackend(path)) if is_journal else _open_database(url)
     except Exception as error:  # raised by Optuna, sqlalchemy or a driver

@@ -110,11 +110,14 @@ def _training_tokens(data: str) -> int:
 
 
 def chosen_systems(
-    usual: Sequence[str], others: Sequence[str], words: Sequence[str], remark: Callable[[str], None]
+    predefined: Sequence[str],
+    own: Sequence[str],
+    words: Sequence[str],
+    remark: Callable[[str], None],
 ) -> dict[str, Command]:
-    """The systems, {name: command}: the predefined ones of these ``names`` and ``others``,
-    NAME=OPTIONS. For the predefined ones the shared command line ``words`` is completed, and
-    ``remark`` receives a line on what was added. fairseq's parser checks each system before any
+    """The systems, {name: command}: ``predefined`` ones, by name, and ``own`` ones, NAME=OPTIONS.
+    For the predefined ones the shared command line ``words`` is completed, and ``remark`` receives
+    a line on what was added. fairseq's parser checks each system before any
     training.
 
     Raises:
@@ -124,14 +127,16 @@ def chosen_systems(
     if len(words) < 2:
         raise FairseqDocError("expected a training, -- fairseq-train DATA ..., at the end")
     options = {}
-    if usual:
+    if predefined:
         words, known = completed(words)
-        for name in usual:
+        for name in predefined:
             if name in options or name not in known:
-                raise FairseqDocError(f"--systems: expected some of {', '.join(known)}; got {name}")
+                raise FairseqDocError(
+                    f"--systems: expected different names among {', '.join(known)}; got {name}"
+                )
             options[name] = known[name]
         remark(f"shared by all systems: {shlex.join(words)}")
-    for text in others:
+    for text in own:
         found = re.fullmatch(r"([\w+-][\w.+-]*)=(.*)", text, re.DOTALL)
         if found is None or found[1] in options:
             raise FairseqDocError(

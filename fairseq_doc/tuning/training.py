@@ -28,11 +28,11 @@ from fairseq_doc.fairseq_patches.checkpoint_reading import check_file, clear_err
 from fairseq_doc.files import lock, read_text, write_lines
 from fairseq_doc.tuning.command import Command, program_for
 from fairseq_doc.tuning.limits import why_not_longer
-from fairseq_doc.tuning.settings import Settings, differences, duration, number, option_words
+from fairseq_doc.tuning.settings import Settings, differences, duration, option_words, value_text
 
 COMMAND, LOG, CHECKPOINTS = "command.txt", "log.txt", "checkpoints"
 POLL = 0.1  # seconds between looks at a training
-STOP_AFTER = 20.0  # seconds between a request to end and the end
+STOP_AFTER = 20.0  # seconds between SIGTERM and SIGKILL
 MAX_SEEDS = 1_000
 _PART = 1 << 16  # bytes of the first part of a log, with the dictionary's size, and of the last one
 _CONTINUED = "fairseq_doc: continued"  # a line in a log
@@ -73,10 +73,10 @@ class Training:
     def __init__(self, command: Command, settings: Settings, folder: Path, bounded: bool) -> None:
         self.folder, self.log = folder, folder / LOG
         self._command, self._bounded = command, bounded
-        self._settings = [*command.words[1:], *option_words(settings)]
+        self._words = [*command.words[1:], *option_words(settings)]
         words = self._earlier_words()
-        reason = why_not_longer(command.args, self._settings, words)
-        if reason is not None and (others := differences(self._settings, words)):
+        reason = why_not_longer(command.args, self._words, words)
+        if reason is not None and (others := differences(self._words, words)):
             raise FairseqDocError(
                 f"{folder}: expected a training with {others[0]}; got one with {others[1]}: "
                 f"{reason}{'; ' if reason else ''}remove the folder, or give another --dir"
@@ -86,7 +86,7 @@ class Training:
         """The command line in the folder; this training's if the folder has none."""
         path = self.folder / COMMAND
         if not path.exists():
-            return self._settings
+            return self._words
         return shlex.split(read_text(path))[1:-2]
 
     def run(self, workers: int, ending: threading.Event) -> float:
@@ -117,7 +117,7 @@ class Training:
 
     def _start(self, workers: int) -> subprocess.Popen:
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
-        words = [*self._settings, "--save-dir", str(self.folder / CHECKPOINTS)]
+        words = [*self._words, "--save-dir", str(self.folder / CHECKPOINTS)]
         # Linux only: the training is killed if this process is killed.
         launcher = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         with open(self.log, "a") as log:
@@ -141,7 +141,7 @@ class Training:
         if _DIVERGED.search(log):
             return worst
         if status is None:
-            is_same = differences(self._settings, self._earlier_words()) is None
+            is_same = differences(self._words, self._earlier_words()) is None
             done = is_same and _DONE.search(log) and any(checkpoints.glob("*.pt"))
             status = 0 if done else 1
         if status != 0:
@@ -175,7 +175,7 @@ class Training:
         return bool(sizes) and value > bound(max(sizes))
 
 
-def folder_of(folder: Path, name: str, seed: int) -> Path:
+def seed_folder(folder: Path, name: str, seed: int) -> Path:
     """The folder of a training of :func:`train_seeds`."""
     return folder / f"{name}-seed{seed}"
 
@@ -196,7 +196,7 @@ def train_seeds(
     for seed in range(1, seeds + 1):
         for name, command in commands.items():
             words = tuple(word.replace("{seed}", str(seed)) for word in command.words)
-            place = folder_of(folder, name, seed)
+            place = seed_folder(folder, name, seed)
             own = replace(command, words=words)
             trainings[name, seed] = Training(own, {"seed": seed}, place, bounded)
     values: dict[str, dict[int, float]] = {name: {} for name in commands}
@@ -204,7 +204,7 @@ def train_seeds(
     def train(name: str, seed: int) -> None:
         began = time.monotonic()
         values[name][seed] = trainings[name, seed].run(workers, ending)
-        result = f"{commands[name].metric} {number(values[name][seed])}"
+        result = f"{commands[name].metric} {value_text(values[name][seed])}"
         remark(f"{name}, seed {seed}: {result}, {duration(time.monotonic() - began)}")
 
     with interruptible(workers) as (pool, ending):

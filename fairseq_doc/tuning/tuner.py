@@ -2,7 +2,6 @@
 
 import math
 import shutil
-import threading
 from typing import Any
 
 from optuna.storages import BaseStorage
@@ -12,7 +11,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import refuse_links
 from fairseq_doc.tuning.command import kinds_of_numbers, read_command
-from fairseq_doc.tuning.settings import Options, Settings, duration, number, short
+from fairseq_doc.tuning.settings import Options, Settings, duration, short, value_text
 from fairseq_doc.tuning.space import Space, TrialSampler, is_inside, read_space, suggest
 from fairseq_doc.tuning.storage import (
     FOLDER,
@@ -21,11 +20,11 @@ from fairseq_doc.tuning.storage import (
     Tuned,
     as_row,
     best_of,
-    folder_of,
     load_study,
     open_storage,
     open_study,
     state_of,
+    trial_folder,
     value_of,
 )
 from fairseq_doc.tuning.training import (
@@ -59,7 +58,7 @@ def tune(settings: Options) -> dict[str, Any]:
     states = [state_of(trial) for trial in trials]
     best, found = best_of(trials, command.maximize), None
     if best is not None:
-        line, folder = command.line(best.params), str(folder_of(settings.folder, best))
+        line, folder = command.line(best.params), str(trial_folder(settings.folder, best))
         found = {**as_row(best), "command": line, "folder": folder}
     return {
         "study": settings.study,
@@ -102,7 +101,6 @@ class Tuner:
     def __init__(self, tuned: Tuned, settings: Options) -> None:
         self._study, self._tuned, self._settings = tuned.study, tuned, settings
         self._study.sampler = TrialSampler(settings)
-        self._ending = threading.Event()  # set to stop all trainings
         self._error: FairseqDocError | None = None
         self._failures = 0  # in a row
 
@@ -113,7 +111,7 @@ class Tuner:
         if running and left > 0:
             retry = " ".join(f"--retry {trial.number}" for trial in running)
             self._settings.say(f"still running elsewhere, or killed; to resume them: {retry}")
-        with interruptible(1) as (pool, self._ending):
+        with interruptible(1) as (pool, self._ending):  # an event that stops all trainings
             while left > 0 and not self._ending.is_set():
                 pool.submit(
                     self._study.optimize,
@@ -142,7 +140,7 @@ class Tuner:
             if other.params == settings:
                 trial.set_user_attr(FOLDER, other.user_attrs.get(FOLDER, other.number))
                 return value_of(other)
-        folder = folder_of(self._settings.folder, trial)
+        folder = trial_folder(self._settings.folder, trial)
         training = Training(self._tuned.command, settings, folder, bounded=True)
         try:
             return training.run(self._settings.workers, self._ending)
@@ -161,7 +159,7 @@ class Tuner:
         trials = study.get_trials(deepcopy=False)
         best = best_of(trials, self._tuned.command.maximize)
         problem = trial.user_attrs.get(PROBLEM)
-        result = f"failed: {problem}" if state == "failed" else number(value_of(trial))
+        result = f"failed: {problem}" if state == "failed" else value_text(value_of(trial))
         took = duration(as_row(trial)["seconds"])
         complete = sum(own.state == TrialState.COMPLETE for own in trials)
         self._settings.say(
@@ -180,8 +178,8 @@ class Tuner:
 
     def _remove_checkpoints(self, trials: list[FrozenTrial], best: FrozenTrial | None) -> None:
         """Remove the checkpoints of all ended trials except the best one."""
-        own = folder_of(self._settings.folder, best) if best else None
+        own = trial_folder(self._settings.folder, best) if best else None
         for trial in trials:
-            folder = folder_of(self._settings.folder, trial)
+            folder = trial_folder(self._settings.folder, trial)
             if state_of(trial) in ("complete", "diverged", "failed") and folder != own:
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

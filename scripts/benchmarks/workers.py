@@ -40,8 +40,8 @@ class Options(train_step.Options):
 
 
 def train(data, save_dir, workers, options, updates):
-    """Start one training and return its process. Nothing is saved, so an empty ``save_dir`` is not
-    resumed."""
+    """Start one training and return its process. With --no-save the folder stays empty, so that
+    the next training does not resume this one."""
     settings = f"{COMMON} {OURS} {options} --max-update {updates} --log-interval {LOG_INTERVAL}"
     launcher = ["--standalone", "--nproc-per-node", str(workers), BIN / "fairseq-train"]
     folders = [data, "--save-dir", save_dir, "--user-dir", PACKAGE, "--no-save"]

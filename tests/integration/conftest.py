@@ -13,8 +13,8 @@ def corpus(tmp_path_factory):
     """A small text and its data folder."""
     folder = tmp_path_factory.mktemp("toy")
     toy_language.write_corpus(folder / "text")
-    output = "".join(doc("prepare-lm", "text", folder / "text", folder / "bin"))
-    return SimpleNamespace(text=folder / "text", data=folder / "bin", output=output)
+    doc("prepare-lm", "text", folder / "text", folder / "bin")
+    return SimpleNamespace(text=folder / "text", data=folder / "bin")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from conftest import PACKAGE, error_of, evaluation, fail, fail_here, refused, run_here, training
+from conftest import PACKAGE, error_of, evaluation, fail, fail_here, run_here, training
 
 # fairseq's own language model and task
 LSTM_LM = """--task language_modeling --arch lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 8
@@ -94,10 +94,6 @@ def test_a_resume_in_mid_epoch_with_other_windows(corpus, trained, tmp_path):
 def test_a_context_window_is_refused(corpus, trained):
     command = evaluation(corpus.data, trained.folder / "checkpoint_last.pt", "--context-window 5")
     assert "--context-window 0" in fail_here(command)
-
-
-def test_preparation_does_not_overwrite(corpus, tmp_path):
-    assert "exists" in refused("prepare-lm", "text", corpus.text, corpus.data)
 
 
 def test_settings_in_a_yaml_file_that_is_missing(server, tmp_path):

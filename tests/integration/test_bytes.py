@@ -6,10 +6,8 @@ from types import SimpleNamespace
 import pytest
 from conftest import doc, evaluated, evaluation, result_of, run_here, training
 
-from fairseq_doc.data.bptt_stream import load_stream
 from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
 from fairseq_doc.preparation.binarisation import load_dictionary
-from fairseq_doc.preparation.text_form import text_of
 
 LINE = "Ein Bär läuft\tüber [[die Brücke]] &amp; zurück.\n"
 
@@ -34,13 +32,6 @@ def of_bytes(tmp_path_factory):
 def result(of_bytes, name, *options):
     """A command's result on the model."""
     return result_of(name, of_bytes.data, "--path", of_bytes.checkpoint, "--cpu", *options)
-
-
-def test_the_stream_is_the_text(of_bytes):
-    dictionary = load_dictionary(of_bytes.data / "dict.txt")
-    stream = load_stream(str(of_bytes.data / "valid"), "valid", dictionary)
-    words = [dictionary[token] for token in stream.tokens.tolist()]
-    assert text_of(words, "byte") == LINE * 8
 
 
 def test_every_evaluation_gives_the_same_bits_a_byte(of_bytes):

@@ -108,7 +108,10 @@ def test_what_is_refused(compared, corpus, shared, tmp_path):
         ([SYSTEMS[0], *training], "at least two systems"),
         ([SYSTEMS[0], SYSTEMS[0], *training], "a system with a new name"),
         ([*SYSTEMS], "-- fairseq-train DATA ..., at the end"),
-        (["--systems", "softmax,rnn", *training], "expected some of softmax, mos, doc; got rnn"),
+        (
+            ["--systems", "softmax,rnn", *training],
+            "expected different names among softmax, mos, doc; got rnn",
+        ),
         (["--reference", "x", *SYSTEMS, *training], "--reference is needed for a translation"),
         ([*SYSTEMS, *shared(tmp_path / "none")], "cannot read"),
     ):

@@ -14,7 +14,7 @@ from fairseq_doc.cli.main import make_parser
 from fairseq_doc.tuning.systems import chosen_systems
 
 EXAMPLES = ROOT / "examples"
-ECHO = 'for word in "$@"; do echo "$word"; done'
+ECHO = 'printf "%s\\n" "$@"'
 
 
 def words_of(script, tmp_path, program="fairseq-train", **places):

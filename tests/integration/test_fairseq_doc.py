@@ -129,6 +129,16 @@ def strangers(corpus, checkpoints, tmp_path_factory):
     return folder
 
 
+def test_fairseqs_own_encoder_decoder_translates(strangers):
+    """Its settings are an argparse.Namespace."""
+    source = strangers / "valid.x"
+    words = ["translate", strangers / "bin", "--path", strangers / "checkpoint_last.pt", "--cpu"]
+    words += ["--no-progress-bar", "--input", source]
+    assert len(doc(*words)[0].splitlines()) == len(source.read_text().splitlines())
+    error = refused(*words, "--matmul-precision", "bfloat16")
+    assert "expected a model of this package; got" in error and "a lstm" in error
+
+
 @pytest.mark.parametrize(
     "path, options, problem",
     [

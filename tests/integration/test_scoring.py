@@ -110,7 +110,7 @@ def test_no_sentence_is_left_out_unnoticed(raw, model, tmp_path):
     """13 sentences are no multiple of fairseq's own --required-batch-size-multiple, 8."""
     output = generate(model, tmp_path)
     line = ["bleu", output, "--reference", raw / "test.de", "--lang", "de", "--bootstrap", 100]
-    assert "13 of 13 targets equal the reference" in doc(*line)[0]
+    assert "13 of 13 targets agree with the reference" in doc(*line)[0]
     write(output, [row for row in output.read_text().splitlines() if "-12\t" not in row])
     assert "expected 13 sentences" in refused(*line)
 

@@ -14,20 +14,10 @@ from conftest import (
     run_here,
     training,
 )
-from fairseq.data import Dictionary
 
 
 def count_tokens(path):
     return sum(len(line.split()) + 1 for line in path.read_text().splitlines())
-
-
-def test_prepared_text_keeps_every_token_and_word(corpus):
-    words = {word for line in (corpus.text / "train.txt").open() for word in line.split()}
-    dictionary = Dictionary.load(str(corpus.data / "dict.txt"))
-    assert len(dictionary) == len(words) + dictionary.nspecial
-    for split in ("train", "valid", "test"):
-        tokens = count_tokens(corpus.text / f"{split}.txt")
-        assert f"{tokens} tokens binarised" in corpus.output
 
 
 def test_evaluation_agrees_with_validation_and_scores_every_token(corpus, trained):

@@ -287,6 +287,7 @@ def test_the_published_recipe_trains_three_systems_on_free_pairs_and_resumes(tmp
     for program in ("fairseq-train", "fairseq-doc", "python"):
         shim(tmp_path, program, f'echo "$(basename "$0") $*" >> {tmp_path}/calls')
     places = {"cwd": tmp_path, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FAIRSEQ_DOC_DATA": "d"}
+    places |= {"SRC": "de", "TGT": "fr", "DATA": "data"}  # SRC and TGT: as other recipes leave them
     script = [ROOT / "examples/iwslt16/tatoeba.sh"]
     assert "expected a number of seeds; got nothing" in fail(script, **places)
 
@@ -296,15 +297,16 @@ def test_the_published_recipe_trains_three_systems_on_free_pairs_and_resumes(tmp
         made = (tmp_path / "calls").read_text().splitlines()
         return [
             [call for call in made if call.startswith(name)]
-            for name in ("fairseq-train data-bin/tatoeba.en-de", "fairseq-doc translate", "python")
+            for name in ("fairseq-train data --", "fairseq-doc translate data", "python")
         ]
 
     trained, translated, (table,) = calls(2, "--clip-norm", 5)
     given = [
         [call.split(f"{name} ")[-1].split()[0] for call in trained]
-        for name in ("--seed", "--clip-norm", "--doc-components", "--save-dir")
+        for name in ("--seed", "--clip-norm", "--doc-components", "--save-dir", "--source-lang")
     ]
     assert given[:3] == [list("111222"), ["5"] * 6, ["0,0,0,1", "0,0,0,2", "0,0,2,2"] * 2]
+    assert given[4] == ["en"] * 6
     runs = product((1, 2), ("plain", "i3", "doc"))
     saved = [f"checkpoints/tatoeba.en-de/{name}-seed{seed}/checkpoints" for seed, name in runs]
     assert given[3] == saved and len(translated) == 2 * 3 * 2 * 3

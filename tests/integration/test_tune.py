@@ -17,7 +17,7 @@ from conftest import (
 )
 
 from fairseq_doc.tuning import training
-from fairseq_doc.tuning.storage import finite, folder_of, load_study, open_storage, state_of
+from fairseq_doc.tuning.storage import finite, load_study, open_storage, state_of, trial_folder
 
 SPACE = "lr: {low: 3, high: 60, log: true}\noutput-dropout: {low: 0, high: 0.5}\n"
 TRIALS = 3
@@ -98,7 +98,7 @@ def test_every_trial_was_trained_to_its_end_once(tuned):
     found = finite(trials_of(tuned.url))
     assert len(found) == TRIALS == len(list(tuned.trials.glob("trial-*")))
     for trial in found:
-        log = (folder_of(tuned.trials, trial) / "log.txt").read_text()
+        log = (trial_folder(tuned.trials, trial) / "log.txt").read_text()
         assert log.count("done training in") == 1
         losses = re.findall(r"valid on 'valid' subset \| loss (\S+)", log)
         assert trial.value == min(map(float, losses))
@@ -115,7 +115,7 @@ def test_a_further_call_trains_nothing(tuned):
     assert {path: path.stat().st_mtime_ns for path in tuned.trials.rglob("log.txt")} == before
     best = result["best"]
     assert list(tuned.trials.glob("trial-*/checkpoints")) == [
-        folder_of(tuned.trials, trials_of(tuned.url)[best["trial"]]) / "checkpoints"
+        trial_folder(tuned.trials, trials_of(tuned.url)[best["trial"]]) / "checkpoints"
     ]
 
 

@@ -1,5 +1,5 @@
-"""A language of known probabilities is learned by the commands that a user types, to 1.02 times
-its bits. With its LSTM layers detached, or words shuffled in training, a model has 1.37 times."""
+"""The commands that a user types learn a language of known probabilities: a model needs at most 1.03
+times its bits, and 1.37 times with its LSTM layers detached or words shuffled in training."""
 
 import pytest
 import toy_language

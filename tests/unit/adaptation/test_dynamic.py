@@ -167,6 +167,8 @@ def test_several_columns_are_refused(text):
     "name, value",
     [
         ("rate", 0.0),
+        ("segment", 0),
+        ("adapt", "none"),
         ("epsilon", 0.0),
         ("bound", math.nan),
         ("decay", 1.1),

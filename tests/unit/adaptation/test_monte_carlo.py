@@ -60,7 +60,7 @@ def test_the_carried_state_is_of_the_same_sample():
             [tuple(part[:, k * B : (k + 1) * B] for part in layer) for layer in newest]
             for k in range(K)
         ]
-        decoder.input_dropout = decoder.lstm.state_dropout = decoder.lstm.output = 0.0
+        decoder.input_dropout = decoder.lstm.state_dropout = decoder.lstm.output_dropout = 0.0
         found = forward(tokens[:, T:], 1)[0]
     for k, state in enumerate(states):
         decoder.evaluation_states = {1: state}

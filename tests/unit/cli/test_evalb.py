@@ -1,6 +1,7 @@
 """``evalb`` as the command line runs it, in this process."""
 
 import gzip
+import os
 
 import pytest
 import toy_trees
@@ -96,6 +97,16 @@ def test_a_root_that_counts_is_reported_and_excluded_where_asked(trees, root):
     assert result["f1"] == pytest.approx(100 * 9 / 11)
     stripped, remarks = result_of("evalb gold test --strip-root")
     assert remarks == "" and stripped == plain
+
+
+def test_a_prm_file_is_read_once(trees):
+    """It may be a pipe, which is empty the second time."""
+    reader, writer = os.pipe()
+    os.write(writer, b"DELETE_LABEL TOP\n")
+    os.close(writer)
+    result, remarks = result_of(f"evalb gold test --prm /dev/fd/{reader}")
+    os.close(reader)
+    assert remarks == "" and result["all"]["sentences"] == 3
 
 
 def test_a_prm_file_is_read(trees):

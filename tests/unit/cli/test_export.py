@@ -38,7 +38,7 @@ def test_a_model_and_the_numbers_of_its_tokens(folder):
     numbers = (folder / "model.tokens.txt").read_text().splitlines()
     assert len(numbers) == 20 and numbers[2:5] == ["</s> 2", "<unk> 3", "w0 4"]
     assert out.splitlines()[-2:] == ["wrote model.onnx", "wrote model.tokens.txt"]
-    assert "20 tokens, state (2, N, 6); log P differs by at most" in out
+    assert "20 tokens, state (2, N, 6); largest difference in log P" in out
     out, err = doc(*LINE.split(), "--overwrite", "--int8", "--json")
     result = json.loads(out)
     assert result["int8"] and result["bytes"] == (folder / "model.onnx").stat().st_size

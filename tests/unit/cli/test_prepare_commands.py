@@ -71,7 +71,7 @@ def test_an_unfinished_preparation_leaves_nothing(command, tmp_path, monkeypatch
     assert not list((tmp_path / default).parent.iterdir())
 
 
-def test_nobody_reading_the_report_stops_nothing(command, tmp_path, monkeypatch):
+def test_a_closed_pipe_does_not_stop_the_preparation(command, tmp_path, monkeypatch):
     name, arguments, options, default = command
     closed = Mock(side_effect=BrokenPipeError)
     monkeypatch.setattr("fairseq_doc.cli.preparation_arguments.print", closed, raising=False)

@@ -179,6 +179,7 @@ def test_a_failed_parse_stays_with_a_warning_and_evalb_agrees(folder, models, fa
         ("", "--tune, --output or --output-nbest"),
         *((f"--weight {w} --output best", f"--weight must be at least 0; got {w}") for w in (-0.1, "nan")),
         ("--weight 0.5 --tune gold", "--weight cannot be combined with --tune"),
+        ("--output best --weights 0:1:0.5", "--weights needs --tune"),
         ("--tune gold --weights=-1:2:1", "--weights: expected FROM:TO:STEP with 0 <= FROM"),
         ("--tune nbest", "is used twice"),
         ("--output best --output-nbest old", "old exists"),

@@ -8,6 +8,7 @@ from generated_text import write
 
 from fairseq_doc.cli import rescore
 from fairseq_doc.cli.rescore import Options
+from fairseq_doc.options import read_options
 
 from ..evaluation.conftest import ensemble, peaked_model
 
@@ -19,10 +20,12 @@ WER = {"metric": "wer", "reference": "said", "first_pass": "first"}
     "given, problem",
     [
         ({}, "expected --output, --metric or --scores"),
-        *(({"output": "new", "weight": w, "bonus": b}, "--weight and --bonus") for w, b in ((None, 1), (float("nan"), 1))),
-        ({**WER, "tune": True, "weight": 1, "bonus": 1}, "--weight and --bonus"),
-        ({"scores": "new", "weight": 1, "bonus": 1}, "--weight and --bonus"),
-        ({"scores": "new", "carry": True, "weight": 1}, "--weight and --bonus"),
+        ({"output": "new"}, "--output or --metric needs --weight and --bonus, or --tune"),
+        ({"output": "new", "bonus": 1}, "--bonus needs --weight"),
+        ({"output": "new", "weight": float("nan"), "bonus": 1}, "weight must be finite"),
+        ({**WER, "tune": True, "weight": 1, "bonus": 1}, "--weight cannot be combined with --tune"),
+        ({"scores": "new", "weight": 1, "bonus": 1}, "--weight needs --output, --metric or --carry"),
+        ({"scores": "new", "carry": True, "weight": 1}, "--weight needs --bonus"),
         ({"scores": "new", "first_pass": "x", "format": "fairseq-generate"}, "--first-pass needs --format kaldi"),
         ({"scores": "new", "nbest_data": "x"}, "--nbest-data needs --format fairseq-generate"),
         ({**WER, "first_pass": None, "tune": True}, "needs --first-pass"),
@@ -32,7 +35,7 @@ WER = {"metric": "wer", "reference": "said", "first_pass": "first"}
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit(given, problem):
-    assert problem in refusal(Options, **LISTS, **given)
+    assert problem in refusal(read_options, Options, {**LISTS, **given})
 
 
 def test_the_grid_begins_with_the_smallest():

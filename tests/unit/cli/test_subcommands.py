@@ -403,6 +403,7 @@ def test_rank_is_taken_in_double_precision(models):
     result, _ = run("rank", f"--tolerance {between!r}")
     found = [result[name] for name in ("rank", "smallest_counted", "largest_not_counted")]
     assert found == pytest.approx([5, values[4], values[5]], rel=1e-6)
+    assert_refused("computed in float64", run, "rank", "--matmul-precision float32")
 
 
 def test_weights(models, folder):
@@ -588,13 +589,14 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("new.png A=doc.log A=mos.log", "different names; got A twice"),
         ("--check a --reference b doc.log", "cannot be combined"),
         ("--reference r.json doc.log", "--reference needs --made-by"),
-        ("--reference mos.log --made-by x doc.log", "mos.log exists"),
+        ("--reference list.json --made-by x doc.log", "list.json exists"),
+        ("--reference r.txt --made-by x doc.log", "r.txt: expected a name ending in .json"),
         ("log.png A=doc.log", "log.png exists"),
         ("--check doc.log doc.log", "doc.log: expected a reference that fairseq-doc curves"),
         ("new.png A=list.json", "list.json has no validation line"),
         ("--check later.json doc.log", "epochs of the reference, 7 to 7; the run has 1 to 3"),
         ("log.png A=log.png --overwrite", "log.png is used twice"),
-        ("--reference doc.log --made-by x doc.log --overwrite", "doc.log is used twice"),
+        ("--reference list.json --made-by x list.json --overwrite", "list.json is used twice"),
         ("--reference r.json --made-by x a=doc.log b=./doc.log", "doc.log is used twice"),
     ],
 )

@@ -2,16 +2,17 @@
 
 import json
 import shlex
-import sys
 
 import pytest
-from conftest import PACKAGE, ROOT, doc, refused
+from conftest import PACKAGE, doc, refused
 
 from fairseq_doc.cli.main import make_parser, settings_of
 from fairseq_doc.errors import pip_install
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.settings import duration
 from fairseq_doc.tuning.storage import load_study, open_storage
+
+from ..tuning.conftest import PROGRAM
 
 SPACE = "lr: {low: 1e-4, high: 1.0, log: true}\n"
 TASK = "--arch lstm_doc_lm --task bptt_language_modeling"
@@ -26,8 +27,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with a space, where fairseq-train is a program that takes no time."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.yaml").write_text(SPACE)
-    fake = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_training.py")]
-    monkeypatch.setattr(training_module, "program_for", lambda words: fake)
+    monkeypatch.setattr(training_module, "program_for", lambda words: PROGRAM)
     return tmp_path
 
 
@@ -100,6 +100,7 @@ def test_a_rerun_takes_further_options(folder):
         ("--rerun 1 --trials 3", "--rerun cannot be combined with --trials"),
         ("space.yaml --study 'a\nb'", "control characters"),
         ("space.yaml --study a/b", "without /"),
+        ("space.yaml --study ..", "without /"),
         (f"space.yaml --storage a.db {' '.join(BASE)}", "got 'a.db'"),
     ],
 )

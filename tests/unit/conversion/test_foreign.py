@@ -161,7 +161,8 @@ def test_other_tensors_are_refused(foreign, tmp_path, change, problem):
         (WORDS[:-1], [], "expected 7 words"),
         ([*WORDS[:-1], "a b"], [], "line 7"),
         ([*WORDS[:-1], "dog"], [], "line 7"),
-        (["x", *"abcdef"], [], "--end-mark"),
+        (["x", *"abcdef"], [], "expected </s> or <eos> or xxbos in the list of words"),
+        (["x", *"abcdef"], ["--unknown", "oov"], "xxbos and oov in the list"),
         (WORDS, ["--unknown", "oov"], "oov"),
     ],
 )

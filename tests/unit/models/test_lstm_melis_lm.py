@@ -86,7 +86,7 @@ def test_the_width_is_the_largest_within_the_budget(
         ({"layers": 0}, "layers must be at least 1; got 0"),
         ({"rhn_depth": 0, "cell": "rhn"}, "rhn_depth must be at least 1; got 0"),
         ({"hidden_size": 0}, "hidden_size must be at least 1; got 0"),
-        ({"embedding_ratio": 0.0}, "--embedding-ratio must be above 0; got 0.0"),
+        ({"embedding_ratio": 0.0}, "embedding_ratio must be above 0; got 0.0"),
         ({"component_dim": 5}, "--component-dim must be the embedding's width, 3; got 5"),
         ({"doc_components": "1,2"}, "components 1,2"),
         ({"layers": 1, "intra_layer_dropout": 0.1}, "--intra-layer-dropout needs --layers above 1"),
@@ -159,7 +159,7 @@ def test_one_softmax_reads_the_projected_sum():
 def test_the_decoder_is_what_its_settings_say():
     """Components read the embedding, the layers and their sum, without a projection of the sum."""
     (layer,) = small(cell="rhn", gates="tied", rhn_depth=3, layers=1).decoder.lstm.layers
-    assert (layer.cell.name, layer.cell.gates, len(layer.state_weights)) == ("rhn", "tied", 3)
+    assert (layer.cell.name, layer.cell.kind, len(layer.state_weights)) == ("rhn", "tied", 3)
     decoder = small(doc_components="1,2,0,2").decoder
     assert len(decoder.lstm.layers[0].state_weights) == 1
     assert decoder.lstm.projection is None

@@ -44,7 +44,7 @@ def plain(stack, x, state, state_masks=None, recurrent_masks=None):
         else:
             weights = layer.input_weight, *layer.state_weights, first
             rounds = layer.mogrifier.parameters_of_rounds
-            kind = layer.cell.gates
+            kind = layer.cell.kind
             x, last = mogrifier_reference(x, hidden, *rest, *weights, rounds, kind, *masks)
         outputs.append(x)
         new_state.append((x[-1:],) if last is None else (x[-1:], last[None]))
@@ -99,7 +99,12 @@ def test_it_is_the_sum_of_layers_that_read_one_another(cell, layers, output_dim)
 @pytest.mark.parametrize("rank", [None, 2])
 def test_with_mogrifier_gates_and_dropped_states(gates, rank, masks):
     """Each layer has rounds of its own; they read the dropped state."""
-    settings = {"mogrifier_rounds": 5, "mogrifier_rank": rank, "state": 0.5, "recurrent": 0.5}
+    settings = {
+        "mogrifier_rounds": 5,
+        "mogrifier_rank": rank,
+        "state_dropout": 0.5,
+        "recurrent_dropout": 0.5,
+    }
     stack, x = make_stack(CELLS["lstm"](gates), 3, **settings), random_input()
     state = [tuple(torch.randn(1, B, D).double() for _ in range(2)) for _ in range(3)]
     outputs, _, after = stack(x, state)
@@ -117,7 +122,7 @@ def test_with_mogrifier_gates_and_dropped_states(gates, rank, masks):
 )
 def test_dropped_states_and_g_have_one_mask_a_stream_and_window(cell, name, masks):
     """Shared over the steps, and by all micro-steps; the carried state is whole."""
-    stack, x = make_stack(cell, **{name: 0.5}), random_input()
+    stack, x = make_stack(cell, **{f"{name}_dropout": 0.5}), random_input()
     outputs, _, state = stack(x, stack.zero_state(B, x))
     assert [mask.shape for mask in masks] == [(B, D)] * 2
     assert set(torch.cat(masks).unique().tolist()) == {0.0, 2.0}
@@ -140,7 +145,7 @@ def test_elementwise_dropouts():
     projection. Layers that the mixture reads are dropped as the sum is."""
     torch.manual_seed(1)
     x = torch.randn(40, 50, E).double()
-    stack = make_stack(output_dim=D, output=0.25, read=[1])
+    stack = make_stack(output_dim=D, output_dropout=0.25, read=[1])
     outputs, undropped, _ = stack(x, stack.zero_state(50, x))
     expected, _ = plain(stack, x, stack.zero_state(50, x))
     assert_close(undropped, expected[-1])
@@ -148,7 +153,7 @@ def test_elementwise_dropouts():
     assert abs(dropped_share(outputs[0], expected[0]) - 0.25) < 0.01
     assert_close(outputs[1], expected[1])
 
-    stack = make_stack(intra_layer=0.5, output=0.5)
+    stack = make_stack(intra_layer_dropout=0.5, output_dropout=0.5)
     outputs, undropped, _ = stack(x, stack.zero_state(50, x))
     expected, _ = plain(stack, x, stack.zero_state(50, x))
     assert_close(outputs[0], expected[0])

@@ -17,7 +17,7 @@ EVERY_CELL = [
     for name, kind in CELLS.items()
     for gates in (KINDS if issubclass(kind, GatedCell) else KINDS[:1])
 ]
-each_cell = pytest.mark.parametrize("cell", EVERY_CELL, ids=lambda x: f"{x.name}-{x.gates}")
+each_cell = pytest.mark.parametrize("cell", EVERY_CELL, ids=lambda x: f"{x.name}-{x.kind}")
 
 
 @pytest.fixture(params=matmul.BACKENDS)

@@ -92,6 +92,10 @@ def test_a_torch_without_the_operator_takes_its_own_products(monkeypatch):
     assert_refused("does not include oneDNN", matmul.choose_backend, "onednn")
 
 
+def test_an_unknown_backend_is_refused():
+    assert_refused("backend must be onednn or torch; got mkl", matmul.force_backend, "mkl")
+
+
 def test_a_forced_backend_holds_here_and_in_processes_that_are_started(monkeypatch):
     for name in matmul.BACKENDS:
         monkeypatch.setattr(matmul, "_backend", "another")  # restored at the end

@@ -39,6 +39,14 @@ def chunk_bytes(tokens, j, v):
     return 4 * j * v * tokens
 
 
+@forms
+def test_another_reduction_is_refused(form):
+    mixture = Mixture(*random_mixture(3, 2, 4, 5))
+    settings = {"reduction": "average"}
+    message = refusal(FORMS[form].mixture_nll, mixture, torch.tensor([0, 1, 2]), **settings)
+    assert message == "reduction must be none, sum or mean; got average"
+
+
 def loss_of(form, kind, mixture, target, ignore_index=-100, **settings):
     """One reduction of the NLL, or the cross entropy against smoothed labels."""
     if kind == "smoothed":

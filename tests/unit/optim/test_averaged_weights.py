@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairseq_doc.optim.averaged_weights import AdamWithAverage, AveragedAdam, AveragedAdamConfig
 from fairseq_doc.optim.nt_asgd import AveragedSGD
 from fairseq_doc.optim.plateau import PlateauSchedule
+from fairseq_doc.optim.training_stages import TrainingStages
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 
 from ..conftest import assert_close, config_of, small_model
@@ -20,8 +21,14 @@ from .runs import new_parameters, quadratic, run
 from .test_plateau import config as schedule_config
 
 ADAM = {"betas": (0.0, 0.99), "eps": 1e-8}
+
+
+def averaged_sgd(params, **settings):
+    return AveragedSGD(params, stages=TrainingStages(nonmono=60), **settings)
+
+
 KINDS = {  # the optimizer, the same without an average, settings, iterates that no mean takes in
-    "sgd": (AveragedSGD, torch.optim.SGD, {}, 1),
+    "sgd": (averaged_sgd, torch.optim.SGD, {}, 1),
     "adam": (AdamWithAverage, Adam, ADAM, 0),
 }
 kinds = st.sampled_from(list(KINDS))
@@ -98,7 +105,7 @@ def test_a_saved_optimizer_resumes_as_if_it_had_never_stopped(tmp_path, kind, cu
 
 def test_restart_takes_up_the_kept_weights_with_a_fresh_average():
     parameters = new_parameters()
-    optimizer = AveragedSGD(parameters, lr=0.5)
+    optimizer = averaged_sgd(parameters, lr=0.5)
     optimizer.start_averaging()
     run(optimizer, parameters, quadratic, [0.5] * 4)
     optimizer.show(average=True)

@@ -61,7 +61,7 @@ def binarised(prefix, dictionary):
     return [dictionary.string(line) for line in lines]
 
 
-def refusal(folder, prepare, *arguments, **settings):
+def refusal_leaving(folder, prepare, *arguments, **settings):
     """The one-line error of a preparation that must fail and leave ``folder`` as it was."""
     before = contents(folder)
     message = conftest.refusal(prepare, *arguments, **settings)

@@ -19,7 +19,16 @@ from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline
 from fairseq_doc.preparation.text_form import NAMES, WORDS, form_of
 from fairseq_doc.preparation.tokenization import untokenised
 
-from .conftest import binarised, contents, lines_of, made, refusal, spoil, write, write_splits
+from .conftest import (
+    binarised,
+    contents,
+    lines_of,
+    made,
+    refusal_leaving,
+    spoil,
+    write,
+    write_splits,
+)
 
 TEXT = {"train": ["a b  a\tc", "", "a <unk>", "b a"], "valid": ["a d"], "test": ["b", "c a"]}
 DATA = {
@@ -77,10 +86,10 @@ OTHER_TEST = PublishedCounts({**COUNTS.tokens, "test": 6}, 5)
     ],
 )
 def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, settings, facts):
-    monkeypatch.setitem(PUBLISHED, "toy", counts)
-    arguments = (text, tmp_path / "bin", "toy")
+    monkeypatch.setitem(PUBLISHED, "ptb", counts)
+    arguments = (text, tmp_path / "bin", "ptb")
     if facts:
-        message = refusal(tmp_path, prepared, *arguments, **settings)
+        message = refusal_leaving(tmp_path, prepared, *arguments, **settings)
         assert all(fact in message for fact in facts)
     else:
         assert set(prepared(*arguments, **settings)[1]) == DATA
@@ -89,8 +98,8 @@ def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, setti
 def test_published_types_of_a_text_without_unknown_words(text, tmp_path, monkeypatch):
     (text / "train.txt").write_text("a b\nb\n")
     tokens = {split: sum(len(line.split()) + 1 for line in TEXT[split]) for split in SPLITS}
-    monkeypatch.setitem(PUBLISHED, "toy", PublishedCounts({**tokens, "train": 5}, 3))
-    prepared(text, tmp_path / "bin", "toy")  # a, b and the end mark
+    monkeypatch.setitem(PUBLISHED, "ptb", PublishedCounts({**tokens, "train": 5}, 3))
+    prepared(text, tmp_path / "bin", "ptb")  # a, b and the end mark
 
 
 @pytest.mark.parametrize(
@@ -105,19 +114,20 @@ def test_published_types_of_a_text_without_unknown_words(text, tmp_path, monkeyp
         (b"a\n", {"bpe": "none", "merges": 9}, ["--merges 9", "--bpe none"]),
         (gzip.compress(b"a\n", mtime=0), {"unit": "byte"}, ["test.txt is compressed"]),
         (b"a\n", {"threshold": -1}, ["threshold", "got -1"]),
+        (b"a\n", {"threshold": 99}, ["expected words that occur at least 99 times in training; got none"]),
         (b"a\n", {"split": "90,5,5"}, ["--split: expected the corpus text and a file"]),
         (b"a\n", {"corpus": "enwik8", "unit": "word"}, ["byte for enwik8"]),
     ],
 )  # fmt: skip
 def test_text_that_cannot_be_used_is_refused(text, tmp_path, content, settings, facts):
     spoil(text, {"test.txt": content})
-    message = refusal(tmp_path, prepared, text, tmp_path / "bin", **settings)
+    message = refusal_leaving(tmp_path, prepared, text, tmp_path / "bin", **settings)
     assert all(fact.format(text=text) in message for fact in facts)
 
 
 def test_places_that_cannot_be_used_are_refused(text, tmp_path):
     for path, got in ((tmp_path / "no", "no such file or folder"), (text / "test.txt", "a file")):
-        message = refusal(tmp_path, prepared, path, tmp_path / "bin", "ptb")
+        message = refusal_leaving(tmp_path, prepared, path, tmp_path / "bin", "ptb")
         assert message == f"{path}: expected a folder of train.txt, valid.txt, test.txt; got {got}"
     (text / "test.txt").unlink()
     os.mkfifo(text / "test.txt")
@@ -158,7 +168,7 @@ def test_all_missing_files_are_named_at_once(text, tmp_path, present, form, miss
         (text / f"{split}.txt").unlink()
     for name in present:
         write(text / name, ["x"])
-    message = refusal(tmp_path, prepared, text, tmp_path / "bin")
+    message = refusal_leaving(tmp_path, prepared, text, tmp_path / "bin")
     expected = ", ".join(map(form.format, SPLITS))
     assert message == f"expected {expected} in {text}; got {missing}"
 
@@ -231,7 +241,7 @@ def test_untokenised_text_is_a_warning_and_its_remedy_works(text, tmp_path):
     write(text / "train.txt", ["Well, a.", "", "(b, c), d <unk>"])
     (warning,) = warnings_of(prepared(text, tmp_path / "raw")[0])
     assert warning.startswith("warning: train looks untokenised: 3 commas are attached to words")
-    assert "--tokenizer moses makes it a word" in warning
+    assert "--tokenizer moses separates them" in warning
     counts = PublishedCounts({"train": 9, "valid": 3, "test": 5}, types=7)
     for settings in ({"corpus": "ptb", "counts": counts}, {"unit": "byte"}):  # not looked at
         said, _ = prepared(text, tmp_path / str(len(settings)), **settings)
@@ -325,7 +335,7 @@ def test_a_file_is_cut_into_its_splits(whole, tmp_path):
 )
 def test_another_file_than_the_published_one_is_refused(whole, tmp_path, content, facts):
     whole.write_bytes(content)
-    message = refusal(tmp_path, prepared, whole, tmp_path / "bin", "enwik8", counts=SPLIT)
+    message = refusal_leaving(tmp_path, prepared, whole, tmp_path / "bin", "enwik8", counts=SPLIT)
     assert all(fact in message for fact in facts)
 
 
@@ -379,7 +389,7 @@ def test_the_parts_are_the_file_as_cut(tmp_path_factory, lines, first_two, last_
 
 def test_a_line_that_cannot_be_used_is_named_as_in_the_file(one_file, tmp_path):
     write(one_file, [*LINES[:7], "<s> d", *LINES[8:]])
-    message = refusal(tmp_path, prepared, one_file, tmp_path / "bin", split=SIXTY)
+    message = refusal_leaving(tmp_path, prepared, one_file, tmp_path / "bin", split=SIXTY)
     assert message.startswith(f"{one_file}: line 8 holds")
 
 
@@ -393,7 +403,9 @@ def test_a_line_that_cannot_be_used_is_named_as_in_the_file(one_file, tmp_path):
 )
 def test_an_empty_part_is_refused(one_file, tmp_path, split, lines, none, unit):
     write(one_file, LINES[:lines])
-    message = refusal(tmp_path, prepared, one_file, tmp_path / "bin", unit=unit, split=split)
+    message = refusal_leaving(
+        tmp_path, prepared, one_file, tmp_path / "bin", unit=unit, split=split
+    )
     assert (
         f"all.txt: expected lines for each of {', '.join(SPLITS)}; got none for {none}" in message
     )
@@ -401,7 +413,7 @@ def test_an_empty_part_is_refused(one_file, tmp_path, split, lines, none, unit):
 
 @pytest.mark.parametrize("split", ["90,5", "90,5,4", "110,-5,-5", "nan,50,50", "90,x,5"])
 def test_percentages_that_cannot_be_used_are_refused(one_file, tmp_path, split):
-    message = refusal(tmp_path, prepared, one_file, tmp_path / "bin", split=split)
+    message = refusal_leaving(tmp_path, prepared, one_file, tmp_path / "bin", split=split)
     assert message == (
         "--split: expected three percentages above 0 that sum to 100, such as 90,5,5; got "
         f"{split!r}"
@@ -452,5 +464,5 @@ def test_like_that_cannot_be(text, tmp_path, corpus, settings, problem):
     prepared(text, tmp_path / "first")
     settings = {"like": "first", **settings}
     settings["like"] = tmp_path / settings["like"]
-    message = refusal(tmp_path, prepared, text, tmp_path / "bin", corpus, **settings)
+    message = refusal_leaving(tmp_path, prepared, text, tmp_path / "bin", corpus, **settings)
     assert re.search(problem, message)

@@ -11,7 +11,7 @@ from fairseq_doc.preparation.pipeline import SPLITS
 from fairseq_doc.preparation.text_form import form_of_side
 from fairseq_doc.preparation.tokenization import moses
 
-from .conftest import binarised, lines_of, made, refusal, sentence, spoil, write
+from .conftest import binarised, lines_of, made, refusal_leaving, sentence, spoil, write
 
 SIDES = ("en", "de")
 AS_IT_IS = {"bpe": "none", "tokenizer": "none"}
@@ -41,7 +41,7 @@ def units(folder, split, side):
     return binarised(folder / f"{split}.en-de.{side}", folder / f"dict.{side}.txt")
 
 
-def replace(raw, name, lines, at=0):
+def put_lines(raw, name, lines, at=0):
     """Put lines in the place of as many others."""
     old = lines_of(raw / name)
     write(raw / name, [*old[:at], *lines, *old[at + len(lines) :]])
@@ -67,7 +67,7 @@ MODELS = {
 def test_what_was_read_is_what_was_binarised(raw, tmp_path, bpe, joint, tokenizer):
     """As fairseq's ``--tokenizer`` and ``--bpe`` read what is typed; the units can be undone."""
     if tokenizer == "moses":  # which escapes what could not be used
-        replace(raw, "train.en", ["a@@ b </s> <pad>"])
+        put_lines(raw, "train.en", ["a@@ b </s> <pad>"])
     (form, merges, encoder), bin = MODELS[bpe], tmp_path / "bin"
     said, files = prepared(raw, bin, bpe=bpe, joint=joint, tokenizer=tokenizer, **merges)
     assert "train: 40 pairs read from train, 40 kept" in said
@@ -109,7 +109,7 @@ def test_every_pair_that_is_dropped_is_listed(raw, tmp_path):
 
 
 def test_untokenised_text_is_a_warning(raw, tmp_path):
-    replace(raw, "train.de", ["Nun, ja, a"])
+    put_lines(raw, "train.de", ["Nun, ja, a"])
     said, _ = prepared(raw, tmp_path / "raw bin", **AS_IT_IS)
     (warning,) = (line for line in said if line.startswith("warning: "))
     assert "train.de" in warning and "--tokenizer moses" in warning
@@ -118,7 +118,7 @@ def test_untokenised_text_is_a_warning(raw, tmp_path):
 
 
 def test_a_long_line_outside_training_is_kept_and_reported(raw, tmp_path):
-    replace(raw, "test.en", [" ".join(["word"] * n) for n in (250, 251)], at=3)
+    put_lines(raw, "test.en", [" ".join(["word"] * n) for n in (250, 251)], at=3)
     said, _ = prepared(raw, tmp_path / "bin")
     (line,) = (line for line in said if "250 words" in line)
     assert line.startswith("test: 1 of") and line.endswith("line 5")
@@ -135,8 +135,8 @@ def test_line_separators_move_no_line(raw, tmp_path):
 
 
 def test_unknown_units_are_counted(raw, tmp_path):
-    replace(raw, "test.de", ["Ω Ω Ω"])
-    replace(raw, "valid.de", ["<unk> Hund"])
+    put_lines(raw, "test.de", ["Ω Ω Ω"])
+    put_lines(raw, "valid.de", ["<unk> Hund"])
     said, _ = prepared(raw, tmp_path / "bin", **AS_IT_IS)
     unknown = {line.split(":")[0]: line.split(", ")[-1] for line in said if "binarised" in line}
     assert unknown["train.de"].startswith("0 ") and unknown["test.de"].startswith("3 ")
@@ -191,5 +191,5 @@ EMPTY_SPLIT = {"valid.en": b"", "valid.de": b""}
 )  # fmt: skip
 def test_bad_input_is_refused_and_nothing_is_left(raw, tmp_path, files, changes, facts):
     spoil(raw, files)
-    message = refusal(tmp_path, prepared, raw, tmp_path / "bin", **changes)
+    message = refusal_leaving(tmp_path, prepared, raw, tmp_path / "bin", **changes)
     assert all(fact.format(raw=raw) in message for fact in facts)

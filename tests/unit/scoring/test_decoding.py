@@ -52,7 +52,7 @@ def test_a_beam_is_searched_once_and_ties_keep_the_order_of_the_grid(reference, 
         2: Found(["a b", "a b c"], [3, 4], torch.tensor([-4.0, -5.0])),
     }
 
-    def search(sources, settings):
+    def search(sources, settings, max_tokens):
         beams.append(settings.beam)
         return [found[settings.beam]]
 

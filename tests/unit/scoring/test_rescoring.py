@@ -124,7 +124,7 @@ JUDGE = Judge(F1, [np.array([[3, 4], [4, 4]]), np.array([[4, 4], [2, 4]])])
 
 def test_the_metric_follows_from_the_summed_statistics():
     assert [JUDGE(chosen) for chosen in ([0, 0], [1, 0], [1, 1])] == [87.5, 100, 75]
-    assert JUDGE.chosen([1, 1]).tolist() == [[4, 4], [2, 4]]
+    assert JUDGE.statistics_of([1, 1]).tolist() == [[4, 4], [2, 4]]
     assert (JUDGE.first, JUDGE.oracle) == (87.5, 100)
 
 

@@ -222,6 +222,7 @@ def test_a_window_that_does_not_fit_into_memory(trained, monkeypatch, workers):
     loss = criterion(trained.task)
     step = (trained.model, loss, trained.optimizer, 1)
     optimizer, taken = recording_optimizer()
+    monkeypatch.setattr(trained.task.cfg, "update_freq", [3])
     trained.task.train_step(trained.windows[0], *step)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
         patch.setattr(loss, "forward", mock.Mock(side_effect=RuntimeError("out of memory")))
@@ -231,6 +232,16 @@ def test_a_window_that_does_not_fit_into_memory(trained, monkeypatch, workers):
     trained.task.optimizer_step(optimizer, trained.model, 2)
     lengths = [trained.windows[k]["drawn_length"] for k in ([0, 1, 2] if workers == 2 else [2])]
     assert_close(taken, [20.0 * sum(lengths) / len(lengths) / 7])
+
+
+def test_an_update_that_fairseq_skips_does_not_change_the_next_rate(trained):
+    """With --fp16 a gradient that overflows ends an update before the optimizer's step."""
+    step = (trained.model, criterion(trained.task), trained.optimizer, 1)
+    optimizer, taken = recording_optimizer()
+    for window in trained.windows[:2]:
+        trained.task.train_step(window, *step)
+    trained.task.optimizer_step(optimizer, trained.model, 2)
+    assert_close(taken, [20.0 * trained.windows[1]["drawn_length"] / 7])
 
 
 def test_training_steps_start_from_the_raw_weights_and_validation_shows_the_average(trained):

@@ -4,7 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT
+from conftest import PACKAGE, ROOT, SMALL_TRAINING
 
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.command import Command
@@ -13,6 +13,8 @@ from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import open_storage, open_study, silence
 from fairseq_doc.tuning.tuner import Tuner
 
+TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
+BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
 PROGRAM = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_training.py")]
 COMMAND = Command(("fairseq-train", "data"), "loss", False)
 SPACE = parse_space({"lr": {"low": "1e-4", "high": 1.0, "log": True}}, "space")

@@ -6,15 +6,14 @@ import os
 from argparse import Namespace
 
 import pytest
-from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
+from conftest import SMALL_MODEL, refusal
 
 from fairseq_doc.tuning import comparison
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.comparison import compare, summary
 from fairseq_doc.tuning.systems import chosen_systems
 
-TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
-BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
+from .conftest import BASE
 
 
 @pytest.fixture

@@ -99,6 +99,9 @@ def test_the_files_of_a_report(tmp_path):
         image = matplotlib.image.imread(folder / name)
         assert image.shape[0] > 100 and image.shape[1] > 400 and image[..., :3].std() > 0.01
 
+    report([5.0, 4.0], folder)
+    assert not (folder / "importances.png").exists()  # drawn for the other study
+
 
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("n", [4, 5, 8])

@@ -13,11 +13,11 @@ from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import (
     as_row,
     best_of,
-    folder_of,
     load_study,
     open_storage,
     open_study,
     state_of,
+    trial_folder,
 )
 
 from .conftest import COMMAND, SPACE
@@ -49,6 +49,7 @@ def test_a_study_is_found_again(url, tmp_path, monkeypatch):
     [
         ("tune.db", "expected sqlite:///FILE, FILE.journal"),
         ("sqlite://", "would be lost"),
+        ("sqlite:///:memory:", "would be lost"),
         ("no/a.journal", "a folder that exists"),
         ("sqlite:///text", "not a database"),
         ("postgresql://user:secret@localhost/x", "Python driver; got 'localhost/x'"),
@@ -91,7 +92,7 @@ def test_a_study_of_version_0_5_0(storage, tmp_path):
     trials = open_study(storage, "s", SPACE, COMMAND).study.get_trials()
     assert [state_of(trial) for trial in trials] == ["interrupted", "complete"]
     assert as_row(trials[1])["value"] == 2.0 and best_of(trials, False) is trials[1]
-    assert folder_of(tmp_path, trials[1]) == tmp_path / "trial-0000"
+    assert trial_folder(tmp_path, trials[1]) == tmp_path / "trial-0000"
 
 
 def test_several_workers_take_a_waiting_trial_once(storage):

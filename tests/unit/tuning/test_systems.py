@@ -3,12 +3,11 @@
 import re
 
 import pytest
-from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
+from conftest import SMALL_MODEL, refusal
 
 from fairseq_doc.tuning.systems import chosen_systems, completed
 
-TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
-BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
+from .conftest import BASE
 
 
 @pytest.fixture

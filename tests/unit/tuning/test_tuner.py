@@ -13,7 +13,7 @@ from optuna.trial import TrialState, create_trial
 from fairseq_doc.tuning import storage as storage_module
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.storage import FOLDER, as_row, folder_of, state_of
+from fairseq_doc.tuning.storage import FOLDER, as_row, state_of, trial_folder
 from fairseq_doc.tuning.training import Interrupted, Training
 from fairseq_doc.tuning.tuner import _retry
 
@@ -38,11 +38,11 @@ def test_every_trial_has_its_value_and_only_the_best_its_checkpoints(
     }
     for trial in trials:
         assert trial.value == pytest.approx((math.log10(trial.params["lr"]) + 2) ** 2)
-        folder = folder_of(tuned.folder, trial)
+        folder = trial_folder(tuned.folder, trial)
         words = (folder / "command.txt").read_text().split()
         assert words[:4] == ["fairseq-train", "data", "--lr", repr(trial.params["lr"])]
         assert words[4:] == ["--save-dir", str(folder / "checkpoints")]
-    best = folder_of(tuned.folder, tuned.study.best_trial)
+    best = trial_folder(tuned.folder, tuned.study.best_trial)
     assert [path.parent for path in tuned.folder.glob("*/checkpoints")] == [best]
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 5 and all("of 5 complete, best" in line for line in lines)
@@ -73,7 +73,7 @@ def test_equal_trials_are_trained_once(study_in):
     trials = tuned.study.get_trials()
     assert len(trials) == 5 and len(list(tuned.folder.glob("trial-*"))) == 2
     assert len({(trial.params["act"], trial.value) for trial in trials}) == 2
-    assert all(folder_of(tuned.folder, trial).exists() for trial in trials)
+    assert all(trial_folder(tuned.folder, trial).exists() for trial in trials)
 
 
 def test_the_first_failure_ends_a_tuning(study_in):
@@ -130,7 +130,7 @@ def killed(tuned):
     tuned.tuner(1).run()
     dead = tuned.study.ask(SPACE)
     dead.set_user_attr(FOLDER, dead.number)
-    folder = folder_of(tuned.folder, dead)
+    folder = trial_folder(tuned.folder, dead)
     folder.mkdir()
     (folder / "log.txt").write_text("x\ndone training in 0.3 seconds\n")
     (tuned.folder / "trial-0000" / "checkpoints").rename(folder / "checkpoints")
@@ -149,7 +149,7 @@ def test_a_killed_trial_is_retried_on_request_and_not_trained_again(
     tuned.tuner(2).run()
     assert states(tuned) == ["complete", "interrupted", "complete"]
     trial = tuned.study.get_trials()[2]
-    assert trial.params == dead.params and folder_of(tuned.folder, trial).name == "trial-0001"
+    assert trial.params == dead.params and trial_folder(tuned.folder, trial).name == "trial-0001"
     assert "starts at" not in (tuned.folder / "trial-0001" / "log.txt").read_text()
     assert "running elsewhere" not in capsys.readouterr().err
 
@@ -163,7 +163,7 @@ def test_a_database_finds_a_killed_trial(study_in, tmp_path, monkeypatch, capsys
     wait_until(lambda: fail_stale_trials(tuned.study) or states(tuned)[1] == "interrupted")
     tuned.tuner(2).run()
     assert states(tuned) == ["complete", "interrupted", "complete"]
-    assert folder_of(tuned.folder, tuned.study.get_trials()[2]).name == "trial-0001"
+    assert trial_folder(tuned.folder, tuned.study.get_trials()[2]).name == "trial-0001"
 
 
 def test_a_folder_of_another_study_is_refused(study_in, tmp_path):
