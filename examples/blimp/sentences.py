@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""WikiText-2 as raw text, one sentence a line: python sentences.py WIKITEXT2 OUT
+"""WikiText-2 as raw text, one sentence per line: python sentences.py WIKITEXT2 OUT
 
 Headings go. Paragraphs are cut after a full stop, question or exclamation mark, unless a lower-case
 word follows. The joiners @-@ @,@ @.@ are undone, and Moses undoes the tokenisation. <unk> stays a

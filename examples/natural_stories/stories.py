@@ -1,4 +1,4 @@
-"""Natural Stories (Futrell et al., 2021): all_stories.tok -> a text of each story, one sentence a line.
+"""Natural Stories (Futrell et al., 2021): all_stories.tok -> a text of each story, one sentence per line.
 
 python examples/natural_stories/stories.py FOLDER_OF_THE_CORPUS NEW_FOLDER
 """

@@ -21,7 +21,7 @@ class Options(prepare_mt.Options):
     source: str = "src"
     target: str = "tgt"
     folder: Path = option(
-        "folder of the raw files, FILE.src (articles) and FILE.tgt (headlines), one a line",
+        "folder of the raw files, FILE.src (articles) and FILE.tgt (headlines), one per line",
         REQUIRED,
         positional=True,
         metavar="FOLDER",

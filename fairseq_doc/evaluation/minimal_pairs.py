@@ -61,7 +61,7 @@ def read_pairs(path: str) -> list[Pair]:
         kind = str(found.get(KIND) or name)
         pairs.append(Pair(found[GOOD], found[BAD], kind, str(found.get(PHENOMENON) or kind)))
     if not pairs:
-        raise FairseqDocError(f"{path}: expected pairs of sentences, one a line; got none")
+        raise FairseqDocError(f"{path}: expected pairs of sentences, one per line; got none")
     return pairs
 
 

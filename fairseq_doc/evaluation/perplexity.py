@@ -58,7 +58,7 @@ def as_written(nats: float, counts: RawCounts) -> dict[str, float]:
     """Figures that do not depend on the tokenisation, from nll = ``nats`` times the number of all
     tokens (a token that was not scored counts as an average one):
 
-    - ``word_perplexity``, e^(nll / (words + lines)): an end mark a line is a word too;
+    - ``word_perplexity``, e^(nll / (words + lines)): an end mark per line is a word too;
     - ``bits_per_character``, nll / (characters ln 2), and ``bits_per_byte``, nll / (bytes ln 2),
       line ends included.
 

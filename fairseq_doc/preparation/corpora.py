@@ -22,7 +22,7 @@ ENWIK8, TEXT, PYDOC = "enwik8", "text", "pydoc"
 
 @dataclass(frozen=True)
 class PublishedCounts:
-    """A published corpus: tokens of each split with one end mark a line, and types with the end
+    """A published corpus: tokens of each split with one end mark per line, and types with the end
     mark; or bytes of each split, and kinds of bytes in all three."""
 
     tokens: dict[str, int]
@@ -56,7 +56,7 @@ class LanguageModelText:
     )
     folder: Path | None = option(
         "folder of train.txt, valid.txt and test.txt (or ptb.train.txt, or wiki.train.tokens, and "
-        "so on), one sentence a line, already tokenised, since lines are split at blanks only; "
+        "so on), one sentence per line, already tokenised, since lines are split at blanks only; "
         "with --split a file; for enwik8 its file of 100 MB; pydoc takes none",
         positional=True,
         metavar="FOLDER",

@@ -1,4 +1,4 @@
-"""Text, one sentence a line -> one stream of words or of bytes, for ``--task
+"""Text, one sentence per line -> one stream of words or of bytes, for ``--task
 bptt_language_modeling``."""
 
 import sys

@@ -1,6 +1,6 @@
 """Raw parallel text -> clean, tokenised, segmented, binarised data of fairseq's translation task.
 
-FOLDER holds FILE.SRC and FILE.TGT, one sentence a line. Unusable training pairs are dropped, and
+FOLDER holds FILE.SRC and FILE.TGT, one sentence per line. Unusable training pairs are dropped, and
 listed with the reason.
 """
 
@@ -56,7 +56,7 @@ class ParallelText:
         "target language, as its files end", REQUIRED, positional=True, metavar="TGT"
     )
     folder: Path = option(
-        "folder of the raw files, FILE.SRC and FILE.TGT, one sentence a line",
+        "folder of the raw files, FILE.SRC and FILE.TGT, one sentence per line",
         REQUIRED,
         positional=True,
         metavar="FOLDER",

@@ -4,7 +4,7 @@ The finished folder holds
 
     dict.txt, {train,valid,test}.*   for --task bptt_language_modeling
     text/{train,valid,test}.txt      the symbols as text, a tree a line
-    trees/{train,valid,test}.mrg     their trees, one a line
+    trees/{train,valid,test}.mrg     their trees, one per line
     pairs/                           with --pairs: for --task translation -s words -t symbols
 """
 
