@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import signal
 from collections.abc import Iterator, Sized
 from importlib.metadata import PackageNotFoundError, requires
 
@@ -45,9 +46,12 @@ def first_usage_error(error: BaseException | None) -> FairseqDocError | None:
 
 def interruption(error: BaseException) -> BaseException | None:
     """The Ctrl-C or SIGTERM during which an error was raised: cleanup after an interruption may
-    raise a second error that hides the first."""
-    kinds = (KeyboardInterrupt, SystemExit)
-    return next((part for part in causes(error) if isinstance(part, kinds)), None)
+    raise a second error that hides the first. Other exits, such as argparse's, are no interruption."""
+    for part in causes(error):
+        by_signal = isinstance(part, SystemExit) and part.code == 128 + signal.SIGTERM
+        if by_signal or isinstance(part, KeyboardInterrupt):
+            return part
+    return None
 
 
 def shown(text: str | bytes, limit: int = 80) -> str:

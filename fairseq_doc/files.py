@@ -124,6 +124,8 @@ def _opened(path: _Path) -> Iterator[tuple[IO[bytes], str]]:
     """Open a file, or standard input for ``-``, and decompress it; also its name."""
     name = "standard input" if path == "-" else str(path)
     check_input(path)
+    if path == "-" and sys.stdin is None:
+        raise FairseqDocError("standard input is closed; name a file")
     try:
         with contextlib.ExitStack() as stack:
             file: Any = sys.stdin.buffer if path == "-" else stack.enter_context(open(path, "rb"))

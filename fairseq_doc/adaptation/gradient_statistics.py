@@ -10,6 +10,7 @@ smaller gradients. The file therefore records B, T and a hash of the weights.
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -93,9 +94,16 @@ def _digest(parameters: dict[str, nn.Parameter]) -> str:
 
 def _read(path: str | os.PathLike[str], header: dict[str, Any]) -> dict[str, Any]:
     check_input(path, again=True)
-    with np.load(path, allow_pickle=False) as file:
-        arrays = dict(file)
-    written = json.loads(arrays[_HEADER].tobytes())
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        written = json.loads(arrays[_HEADER].tobytes())
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        raise FairseqDocError(
+            f"{path}: expected gradient statistics of fairseq-doc; got another file; remove it, or "
+            "name another one by dynamic.statistics",
+            "dynamic.statistics",
+        ) from None
     differing = [name for name in header if written.get(name) != header[name]]
     if differing:
         options = [f"dynamic.{name}" for name in differing if name not in ("kind", "model")]

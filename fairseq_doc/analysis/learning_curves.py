@@ -127,21 +127,22 @@ def read_reference(path: str | os.PathLike) -> list[LearningCurve]:
     """The seeds' curves of a reference file."""
     try:
         content = json.loads(read_text(path))
-    except json.JSONDecodeError:
-        content = None
-    if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise FairseqDocError(
-            f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another "
-            "file"
-        )
-    return [
-        LearningCurve(
-            {int(epoch): float(perplexity) for epoch, perplexity in run["perplexity"].items()},
-            run["averaging_after"],
-            {int(stage): epoch for stage, epoch in run["stages_after"].items()},
-        )
-        for run in content["runs"].values()
-    ]
+        if content["kind"] == KIND:
+            return [
+                LearningCurve(
+                    {int(epoch): float(value) for epoch, value in run["perplexity"].items()},
+                    run["averaging_after"],
+                    {int(stage): epoch for stage, epoch in run["stages_after"].items()},
+                )
+                for run in content["runs"].values()
+            ]
+    except FairseqDocError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError):
+        pass
+    raise FairseqDocError(
+        f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another file"
+    )
 
 
 def band_of(seeds: Sequence[LearningCurve]) -> dict[int, tuple[float, float]]:

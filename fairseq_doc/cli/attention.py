@@ -100,6 +100,8 @@ def attend(translator: Translator, symbols: Sequence[str], beam: int = 5) -> dic
     source = translator.source(symbols)
     generator = translator.generator(SearchOptions(beam=beam))
     best = translator.generate([source], generator)[0][0]
+    if best["attention"] is None or not best["attention"].numel():
+        raise FairseqDocError("expected models with attention; got one without")
     reading, writing = translator.task.source_dictionary, translator.task.target_dictionary
     return {
         "source": [reading[index] for index in source.indices.tolist()],

@@ -105,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fairseq's commands, or for arguments that argparse refuses; 70 for any other error, which is
     raised instead if the environment variable ``TRACEBACK`` is 1; 130 after an interruption."""
     _set_up_logging()
+    if sys.stdout is None:  # closed, as by a service
+        sys.stdout = open(os.devnull, "w")
     if isinstance(sys.stdout, io.TextIOWrapper):  # any locale; names of files stay unchanged
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     interruptions.apply()

@@ -160,6 +160,11 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         target = sample["target"]
         if target is None:
             raise FairseqDocError("a split has no target: prepare the data of both languages again")
+        if not hasattr(getattr(model, "module", model), "token_nll"):
+            raise FairseqDocError(
+                "--criterion doc_cross_entropy needs a model of this package; give --criterion "
+                f"cross_entropy; got {type(model).__name__}"
+            )
         net_output = model(**sample["net_input"])
         loss, nll = self._cross_entropy(model, net_output, target)
         ntokens, nsentences = sample["ntokens"], target.size(0)

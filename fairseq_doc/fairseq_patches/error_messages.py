@@ -5,6 +5,7 @@ listed here as one line, but only in fairseq's commands: other programs may have
 """
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -33,9 +34,17 @@ _OF_FAIRSEQ = {
     "--replace-unk requires": "; leave it out: fairseq 0.12 does not store the alignment",
     "AdaptiveLoss is not compatible": f"; {_NO_ADAPTIVE_SOFTMAX}",
     "Model file not found": "",
+    "Optimizer does not match": ", since the checkpoint is of another training; or give another "
+    "--save-dir",
+    "Criterion does not match": ", since the checkpoint is of another training; or give another "
+    "--save-dir",
+    "--finetune-from-model": "",
+    "Interpolation key 'task.": ": --task bptt_language_modeling needs an architecture that carries "
+    "its state, such as lstm_doc_lm",
     "Dataset not found": "",
     "Size of sample": ", or give --max-source-positions and --max-target-positions",
 }
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.ENOSPC)
 LONGEST = 500  # maximal number of characters of fairseq's message
 
 
@@ -77,6 +86,8 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
             return text[:LONGEST].rstrip(".") + advice
     for part in causes(error):
         of_gloo = isinstance(part, RuntimeError) and "gloo/transport" in str(part)
+        if isinstance(part, OSError) and part.errno in _UNWRITABLE and part.filename:
+            return f"cannot write {part.filename}: {part.strerror}"
         if of_gloo or isinstance(part, DistNetworkError | DistStoreError):
             got = shown(" ".join(str(part).split()), 200)
             return f"another worker ended or did not start in time; see its output ({got})"

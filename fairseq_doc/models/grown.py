@@ -38,6 +38,8 @@ def grow(model: Any, cfg: Any) -> Any:
     fairseq_doc.register()
     state = checkpoint_utils.load_checkpoint_to_cpu(cfg.grow_from)
     output, trained = model.decoder.output, state["model"]
+    own = model.state_dict()
+    check_state_dict(_without_components(own), _without_components(trained))
     weight, bias = _single_component(cfg.grow_from, trained, output)
     if weight is None or bias is None:  # a plain softmax of h^N
         weight, bias = torch.eye(output.dim), torch.zeros(output.dim)
@@ -49,8 +51,6 @@ def grow(model: Any, cfg: Any) -> Any:
         raise FairseqDocError(
             f"{cfg.grow_from}: its component has {found}: give --doc-activation {activation}"
         )
-    own = model.state_dict()
-    check_state_dict(_without_components(own), _without_components(trained))
     model.load_state_dict({**own, **_without_components(trained)})
     lower = {f"components of lower layers; got {cfg.doc_components}": any(output.components[:-1])}
     check_needs("--grow-lower-weight", lower, lower_weight is not None)

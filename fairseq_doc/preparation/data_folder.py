@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +22,9 @@ MADE_BY = "made by"  # the key that marks a preparation's settings
 
 def check_destination(destination: Path) -> None:
     """Raise ``FairseqDocError`` if a folder cannot be made there."""
-    if "," in str(destination):  # fairseq-preprocess splits at it
-        raise FairseqDocError(f"{destination}: expected a folder's name without a comma")
+    # fairseq-preprocess splits at commas, fairseq-train and the commands at colons.
+    if any(mark in str(destination) for mark in (",", os.pathsep)):
+        raise FairseqDocError(f"{destination}: expected a folder's name without a comma or colon")
     if destination.exists():
         raise FairseqDocError(f"{destination} exists; remove it, or name another folder")
 

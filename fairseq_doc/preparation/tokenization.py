@@ -113,12 +113,14 @@ def learn_merges(lines: Iterator[str], model: Path, merges: int) -> str:
         try:
             learn_bpe(lines, codes, merges)
         except ValueError:  # no pair to count
-            raise FairseqDocError(
-                "expected words of two or more characters in training; got none, so there is "
-                "nothing to merge: give --bpe none"
-            ) from None
-    model.write_text(codes.getvalue(), encoding="utf-8")
+            codes.truncate(0)
     learned = codes.getvalue().count("\n") - 1  # the first line is the version
+    if learned <= 0:
+        raise FairseqDocError(
+            "expected words of two or more characters, and a pair of them that occurs twice, in "
+            "training; got none, so there is nothing to merge: give --bpe none"
+        )
+    model.write_text(codes.getvalue(), encoding="utf-8")
     fewer = "" if learned == merges else "; no other pair occurs twice"
     return f"{learned:,} of {merges:,} merges learned{fewer}"
 

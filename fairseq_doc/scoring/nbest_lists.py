@@ -28,6 +28,7 @@ from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.scoring.generated import LINE, read_generated
 from fairseq_doc.scoring.hypotheses import (
     BPE_MARK,
+    ReadOptions,
     Undoing,
     find_undoing,
     looks_tokenized,
@@ -151,7 +152,8 @@ def read_translations(
         )
     if reference is None:
         return lists, None
-    references = read_references(reference)
+    is_tokenized = data is not None and undo.tokenizer == "none"  # text that exists only so
+    references = read_references(reference, ReadOptions(tokenized_reference=is_tokenized))
     check_count(path, generated, reference, references)
     if data is None and generated[0].target is not None:
         undo = find_undoing(path, (), generated, references)  # targets are as in the prepared data

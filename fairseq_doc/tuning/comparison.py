@@ -8,6 +8,7 @@ DIR/NAME-seedN/evaluation.json    results of its best checkpoint; its checksum i
 import contextlib
 import json
 import math
+import os
 import re
 import statistics
 import subprocess
@@ -17,11 +18,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.utils import split_paths
 
+import fairseq_doc
 from fairseq_doc import checksums
 from fairseq_doc.analysis.learning_curves import MAX_LINE, LearningCurve, read_log
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.translation import TRANSLATION
@@ -126,6 +129,25 @@ def _check(args: Namespace, reference: str | None) -> None:
         names = [f"dict.{args.target_lang}.txt"]
     for name in names:
         check_input(Path(split_paths(args.data)[0]) / name)
+    if reference is not None:
+        references = read_references(reference, _read_options(args))
+        pair = f"{args.source_lang}-{args.target_lang}"
+        split = f"{split_paths(args.data)[0]}/test.{pair}.{args.target_lang}"
+        check_input(f"{split}.idx")
+        test = load_indexed_dataset(split, None, "mmap")
+        check_count(reference, references, "the split test", test)
+
+
+def _read_options(args: Namespace) -> ReadOptions:
+    """How outputs and references of a translation are read, by the settings of the data folder."""
+    data = Path(split_paths(args.data)[0])
+    settings = read_settings(data)
+    is_tokenized = settings is not None and settings["tokenizer"] == "none"
+    return ReadOptions(
+        lang=args.target_lang,
+        data=None if settings is None else data,
+        tokenized_reference=is_tokenized,
+    )
 
 
 def _check_data(data: str, folder: Path) -> None:
@@ -156,7 +178,7 @@ def _evaluation(system: Command, folder: Path, reference: str | None) -> dict[st
         return kept
     found: dict[str, Any]
     if reference is None:
-        ensemble = load_ensemble(str(checkpoint), data)
+        ensemble = load_ensemble([str(checkpoint)], data)
         found = {split: evaluate(ensemble, split).perplexity for split in SPLITS}
     else:
         best = best_value(folder / CHECKPOINTS, system.maximize)
@@ -184,7 +206,7 @@ def _bleu(
     :func:`score_bleu`."""
     out = folder / "generate-test.txt"
     words = [args.data, "--path", str(checkpoint)]
-    words += ["--user-dir", args.user_dir] if args.user_dir else []
+    words += ["--user-dir", args.user_dir or os.path.dirname(fairseq_doc.__file__)]
     words += ["--cpu"] if args.cpu else []
     words += ["--task", args.task, "-s", args.source_lang, "-t", args.target_lang]
     words += ["--gen-subset", "test", "--beam", "5", "--batch-size", "64", "--num-workers", "0"]
@@ -194,9 +216,7 @@ def _bleu(
         if run.returncode:
             reason = run.stderr.strip().rpartition("\n")[2]
             raise FairseqDocError(f"{folder}: fairseq-generate failed: {reason}")
-    data = Path(split_paths(args.data)[0])
-    known = data if read_settings(data) is not None else None  # how the text was made
-    read = ReadOptions(lang=args.target_lang, data=known)
+    read = _read_options(args)
     references = read_references(reference, read)
     system = read_system(str(out), references, read)
     (scores,) = score_bleu([system], references, args.target_lang)["BLEU"]["systems"]

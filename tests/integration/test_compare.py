@@ -137,7 +137,12 @@ def test_translations_by_bleu(server, shared, tmp_path, monkeypatch):
     reference = ["--reference", tmp_path / "text" / "test.tgt", "--seeds", "1"]
     systems = ["doc=", "mos=--doc-components 0,0,0,2"]
     training = shared(data, SMALL_TRANSLATION.replace("--seed 3", ""))
-    result = result_of("compare", "--dir", tmp_path / "runs", *systems, *reference, *training)
+    (tmp_path / "short").write_text("w1 w2\n")
+    start = ["compare", "--dir", tmp_path / "runs", *systems]
+    for wrong, problem in (("missing", "cannot read"), ("short", "expected 20 sentences, as in")):
+        refusal = refused(*start, "--reference", tmp_path / wrong, *training)
+        assert problem in refusal and not (tmp_path / "runs").exists()
+    result = result_of(*start, *reference, *training)
     assert result["metric"] == "BLEU"
     for row in result["systems"].values():
         assert 0 <= row["test"]["mean"] <= 100 and row["valid"]["mean"] > 0

@@ -132,9 +132,12 @@ def strangers(corpus, checkpoints, tmp_path_factory):
 def test_fairseqs_own_encoder_decoder_translates(strangers):
     """Its settings are an argparse.Namespace."""
     source = strangers / "valid.x"
-    words = ["translate", strangers / "bin", "--path", strangers / "checkpoint_last.pt", "--cpu"]
-    words += ["--no-progress-bar", "--input", source]
+    model = [strangers / "bin", "--path", strangers / "checkpoint_last.pt", "--cpu"]
+    words = ["translate", *model, "--no-progress-bar", "--input", source]
     assert len(doc(*words)[0].splitlines()) == len(source.read_text().splitlines())
+    (strangers / "one.x").write_text("w1 w2\n")
+    without = refused("attention", *model, "--input", strangers / "one.x")
+    assert "expected models with attention" in without
     error = refused(*words, "--matmul-precision", "bfloat16")
     assert "expected a model of this package; got" in error and "a lstm" in error
 

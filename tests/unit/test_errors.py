@@ -27,6 +27,19 @@ def test_an_error_is_found_wherever_it_is_in_the_chain(link):
     assert first_usage_error(other) is interruption(other) is first_usage_error(None) is None
 
 
+@pytest.mark.parametrize("code, is_interruption", [(2, False), (143, True)])
+def test_only_a_signals_exit_is_an_interruption(code, is_interruption):
+    """argparse exits too, and what is raised instead is to be printed."""
+    try:
+        try:
+            raise SystemExit(code)
+        except SystemExit:
+            raise FairseqDocError("unknown option") from None
+    except FairseqDocError as error:
+        found = interruption(error)
+    assert (found is not None) == is_interruption
+
+
 @pytest.mark.parametrize(
     "text, quoted",
     [

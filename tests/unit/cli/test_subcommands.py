@@ -19,7 +19,7 @@ from fairseq_doc.analysis.components import (
     summarise,
     text_components,
 )
-from fairseq_doc.analysis.learning_curves import LearningCurve, reference_lines
+from fairseq_doc.analysis.learning_curves import KIND, LearningCurve, reference_lines
 from fairseq_doc.analysis.rank import log_prob_rank
 from fairseq_doc.cli import components, eval_lm, generate, score
 from fairseq_doc.cli.arguments import unknown_words
@@ -593,6 +593,7 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("--reference r.txt --made-by x doc.log", "r.txt: expected a name ending in .json"),
         ("log.png A=doc.log", "log.png exists"),
         ("--check doc.log doc.log", "doc.log: expected a reference that fairseq-doc curves"),
+        ("--check damaged.json doc.log", "damaged.json: expected a reference"),
         ("new.png A=list.json", "list.json has no validation line"),
         ("--check later.json doc.log", "epochs of the reference, 7 to 7; the run has 1 to 3"),
         ("log.png A=log.png --overwrite", "log.png is used twice"),
@@ -602,6 +603,7 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
 )
 def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem):
     (logs / "list.json").write_text("[1]")
+    (logs / "damaged.json").write_text(json.dumps({"kind": KIND}))
     (logs / "log.png").write_text((logs / "doc.log").read_text())
     later = "\n".join(reference_lines({"a": LearningCurve({7: 60.0}, None, {})}, "x", {}))
     (logs / "later.json").write_text(later)

@@ -100,6 +100,7 @@ def test_a_rerun_takes_further_options(folder):
         ("--rerun 1 --trials 3", "--rerun cannot be combined with --trials"),
         ("space.yaml --study 'a\nb'", "control characters"),
         ("space.yaml --study a/b", "without /"),
+        (f"space.yaml {' '.join(BASE)} --bogus 3", "unrecognized arguments: --bogus 3"),
         ("space.yaml --study ..", "without /"),
         (f"space.yaml --storage a.db {' '.join(BASE)}", "got 'a.db'"),
     ],

@@ -1,3 +1,4 @@
+import errno
 import sys
 
 import pytest
@@ -38,6 +39,10 @@ CORRECTED = [
     (ValueError("optimizer is required!"), ["give --optimizer nt_asgd --lr-scheduler nt_asgd"]),
     (Exception("Could not infer language pair, please"), ["--task bptt_language_modeling"]),
     (Exception(LONG), ["Size of sample #3 is invalid", "or give --max-source-positions"]),
+    (AssertionError("Optimizer does not match; please reset"), ["another training"]),
+    (ValueError("Interpolation key 'task.max' not found"), ["such as lstm_doc_lm"]),
+    (OSError(errno.EROFS, "Read-only file system", "ro/ck"), ["cannot write ro/ck: Read-only"]),
+    (during(SystemExit(2), FairseqDocError("bad codes")), ["error: bad codes"]),
     (RuntimeError(LOST), ["another worker ended"]),
     (during(RuntimeError(LOST), Exception(UNLOADABLE)), ["another worker ended", "reset"]),
 ]

@@ -61,7 +61,8 @@ def test_a_destination_that_exists_or_has_a_comma_is_refused(tmp_path, make):
     before = contents(tmp_path)
     assert_refused("dest exists; remove it, or name another folder", attempt, tmp_path / "dest")
     assert contents(tmp_path) == before
-    assert_refused("without a comma", check_destination, tmp_path / "a,b")
+    for name in ("a,b", "a:b"):
+        assert_refused("without a comma or colon", check_destination, tmp_path / name)
 
 
 @dataclass(frozen=True)

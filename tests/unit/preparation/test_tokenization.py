@@ -12,6 +12,7 @@ from subword_nmt.learn_bpe import learn_bpe
 from fairseq_doc.preparation.tokenization import (
     RESERVED,
     clean,
+    learn_merges,
     learn_sentencepiece,
     make_segmenter,
     make_tokenizer,
@@ -150,3 +151,10 @@ def test_blanks_that_moses_doubles_are_single():
 def test_languages_without_abbreviations_get_a_remark():
     assert moses_remark("de") is None
     assert "'xx'" in moses_remark("xx")
+
+
+def test_words_without_a_pair_that_occurs_twice_have_nothing_to_merge(tmp_path):
+    for lines in (["ab cd"], ["a b"]):
+        message = refusal(learn_merges, iter(lines), tmp_path / "codes", 5)
+        assert "nothing to merge: give --bpe none" in message
+    assert not (tmp_path / "codes").exists()
