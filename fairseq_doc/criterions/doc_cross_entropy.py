@@ -160,7 +160,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         target = sample["target"]
         if target is None:
             raise FairseqDocError("a split has no target: prepare the data of both languages again")
-        if not hasattr(getattr(model, "module", model), "token_nll"):
+        if not hasattr(model, "token_nll"):
             raise FairseqDocError(
                 "--criterion doc_cross_entropy needs a model of this package; give --criterion "
                 f"cross_entropy; got {type(model).__name__}"
