@@ -9,14 +9,22 @@ here="$(cd "$(dirname "$0")" && pwd)"
 texts="${FAIRSEQ_DOC_DATA:?is the folder with tatoeba/}/tatoeba"
 export DATA="${DATA:-data-bin/tatoeba.en-de}" SRC=en TGT=de PAIR=en-de
 runs="${DIR:-checkpoints/tatoeba.en-de}"
+for text in en-de.valid.en en-de.valid.de en-de.test.en en-de.test.de; do # used last, after hours
+    [ -s "$texts/$text" ] || { echo "expected a text $texts/$text; got none" >&2; exit 1; }
+done
 [ -f "$DATA/dict.en.txt" ] ||
     fairseq-doc prepare-mt en de "$texts" "$DATA" --train en-de.train --valid en-de.valid --test en-de.test
 for seed in $(seq "$1"); do
     for system in plain i3 doc; do
         run="$runs/$system-seed$seed"
+        mkdir -p "$run"
+        [ -e "$run/options" ] || echo "${*:2}" >"$run/options"
+        [ "$(<"$run/options")" = "${*:2}" ] || {
+            echo "$run has the options '$(<"$run/options")'; got '${*:2}': name another folder, DIR=..." >&2
+            exit 1
+        }
         [ ! -e "$run/trained" ] || continue
         script=train_$system.sh
-        mkdir -p "$run"
         "$here/${script/_doc/}" --matmul-precision bfloat16 --seed "$seed" --save-dir "$run/checkpoints" "${@:2}" 2>&1 |
             tee -a "$run/train.log"
         touch "$run/trained"

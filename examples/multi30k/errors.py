@@ -80,4 +80,6 @@ def log_probs(
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 8:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -14,6 +14,7 @@ from conftest import (
     environment,
     evaluated,
     evaluation,
+    fail_here,
     refused,
     result_of,
     run_here,
@@ -127,6 +128,12 @@ def strangers(corpus, checkpoints, tmp_path_factory):
     )
     run_here(f"fairseq-train {folder}/bin --user-dir {PACKAGE} {LSTM} --save-dir {folder}")
     return folder
+
+
+def test_the_criterion_needs_a_model_of_this_package(strangers, tmp_path):
+    training = f"fairseq-train {strangers}/bin --user-dir {PACKAGE} {LSTM} --save-dir {tmp_path}"
+    error = fail_here(f"{training} --criterion doc_cross_entropy")
+    assert "--criterion doc_cross_entropy needs a model of this package" in error
 
 
 def test_fairseqs_own_encoder_decoder_translates(strangers):

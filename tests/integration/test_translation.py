@@ -290,6 +290,10 @@ def test_the_published_recipe_trains_three_systems_on_free_pairs_and_resumes(tmp
     places |= {"SRC": "de", "TGT": "fr", "DATA": "data"}  # SRC and TGT: as other recipes leave them
     script = [ROOT / "examples/iwslt16/tatoeba.sh"]
     assert "expected a number of seeds; got nothing" in fail(script, **places)
+    assert "expected a text d/tatoeba/en-de.valid.en; got none" in fail([*script, 2], **places)
+    (tmp_path / "d/tatoeba").mkdir(parents=True)
+    for split, side in product(("valid", "test"), ("en", "de")):
+        (tmp_path / f"d/tatoeba/en-de.{split}.{side}").write_text("a")
 
     def calls(*words):
         (tmp_path / "calls").write_text("")
@@ -315,6 +319,9 @@ def test_the_published_recipe_trains_three_systems_on_free_pairs_and_resumes(tmp
     )
     assert f"--path {saved[0]}/checkpoint_best.pt" in translated[0]
     assert calls(2, "--clip-norm", 5) == [[], [], [table]]
+    assert "has the options '--clip-norm 5'; got '--clip-norm 2'" in fail(
+        [*script, 2, "--clip-norm", 2], **places
+    )
 
 
 def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):

@@ -2,6 +2,7 @@ import contextlib
 import io
 import json
 import logging
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -38,6 +39,12 @@ def test_a_result_is_printed_as_text_or_as_one_json_object(does, capsys):
     printed, err = capsys.readouterr()
     assert json.loads(printed) == RESULT
     assert len(printed.splitlines()) == 1 and err == ""
+
+
+def test_a_closed_standard_output_is_no_error(does, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as with >&-
+    does()
+    assert main(LINE) == 0
 
 
 def wrapped(error):
