@@ -74,7 +74,11 @@ def statistics_of(
     header = {"kind": KIND, "model": _digest(parameters), **settings}
     arrays = _read(path, header) if os.path.lexists(path) else {}
     if not arrays or not arrays[_PROGRESS][1]:
-        check_output(path, overwrite=True)
+        try:
+            check_output(path, overwrite=True)
+        except FairseqDocError as error:
+            option = "dynamic.statistics"
+            raise FairseqDocError(f"{error}; name another file by {option}", option) from None
         arrays = _computed(ensemble, columns, segment, batches)
         arrays[_HEADER] = np.frombuffer(json.dumps(header).encode(), np.uint8)
         with whole_file(path, binary=True) as file:

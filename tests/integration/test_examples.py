@@ -77,9 +77,10 @@ def test_the_compared_systems_have_one_size_and_other_options_follow(compared):
     [first] = compared([scripts / "compare.sh", "data", "first", *own])
     [tuned] = compared([scripts / "fine_tune.sh", "data", "first", "second", *own])
     [strengths] = compared([scripts / "lambda.sh", "data", "lambda", *own])
+    [cycle] = compared(["env", "SCHEDULE=one_cycle", scripts / "compare.sh", "data", "cycle", *own])
     words = 10_002
     doc2 = first["doc2"].args
-    for name, system in [*first.items(), *tuned.items(), *strengths.items()]:
+    for name, system in [*first.items(), *tuned.items(), *strengths.items(), *cycle.items()]:
         args = system.args
         assert args.max_epoch == 60 and args.seed == 1
         widths = [args.decoder_embed_dim, *eval(args.layer_dims)]
@@ -96,6 +97,7 @@ def test_the_compared_systems_have_one_size_and_other_options_follow(compared):
         assert system.args.finetune_from_model == start and system.args.average_at == 1
     lambdas = [system.args.doc_lambda for system in strengths.values()]
     assert [*lambdas, doc2.doc_lambda] == [0, 0.01, 0.001]
+    assert {x.args.max_update - int(x.args.total_num_update) for x in cycle.values()} == {0}
 
 
 def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(compared, by_fairseq, tmp_path):

@@ -99,7 +99,8 @@ def test_a_damaged_file_is_never_used_and_stays(it, tmp_path):
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(it, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "track", None)
     path = tmp_path / "nowhere" / "s.npz"
-    assert_refused("folder that exists", statistics_of, it, path, *SETTINGS)
+    problem = "folder that exists.*name another file by dynamic.statistics"
+    assert_refused(problem, statistics_of, it, path, *SETTINGS)
 
 
 def test_lstms_in_training_mode_drop_nothing():
