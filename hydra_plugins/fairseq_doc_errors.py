@@ -7,7 +7,8 @@ It reads its YAML before it imports ``--user-dir``, but after Hydra has imported
 import sys
 from pathlib import Path
 
-if Path(sys.argv[0]).stem in ("fairseq-hydra-train", "hydra_train"):  # without our imports
+program = Path(sys.argv[0])
+if program.name == "fairseq-hydra-train" or program.parts[-2:] == ("fairseq_cli", "hydra_train.py"):
     from fairseq_doc.fairseq_patches import error_messages
 
     error_messages.apply()

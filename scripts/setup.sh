@@ -47,6 +47,8 @@ if [ "$cpu" != 0 ] && compgen -G '.venv/lib/python3*/site-packages/nvidia' >/dev
 fi
 stamp=$({ "$python" --version; cat pyproject.toml ${constraints:+"$constraints"}; } | cksum)
 if [ -f .venv/installed ] && [ "$(cat .venv/installed)" = "$stamp" ]; then
+    [ -z "${FAIRSEQ:-}" ] || .venv/bin/python -m pip show -q "$FAIRSEQ" 2>/dev/null ||
+        fail "expected a .venv with $FAIRSEQ, got one with another distribution of fairseq; remove .venv"
     exit 0
 fi
 "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "expected Python's venv; install python3-venv"

@@ -21,7 +21,6 @@ from unittest import mock
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.matmul import BACKENDS, force_backend
@@ -223,17 +222,27 @@ def assert_refused(pattern, function, *arguments, **keywords):
     assert re.search(pattern, message), message
 
 
+@contextlib.contextmanager
+def locked_elsewhere(path):
+    """Another process, which holds the lock of a file."""
+    code = "from fairseq_doc.files import lock; held = lock({!r}, ''); print('held', flush=True); input()"
+    words = [sys.executable, "-c", code.format(str(path))]
+    process = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def call_here(command):
     """(output, exception or None) of one of fairseq's commands in this process, which saves the
     seconds of its imports."""
-    from fairseq_doc.fairseq_patches import text_files
-
     words = shlex.split(command)
     name = words[0].removeprefix("fairseq-").replace("-", "_")
     module = importlib.import_module(f"fairseq_cli.{name}")
-    text_files.apply()  # a command's process imports the command before this package
     stream, problem = _stream(), None
-    vars(checkpoint_utils.save_checkpoint).pop("best", None)  # fairseq's, of the last run here
     with captured(stream, stream), mock.patch("sys.argv", words):
         try:
             module.cli_main()

@@ -14,13 +14,14 @@ for text in en-de.valid.en en-de.valid.de en-de.test.en en-de.test.de; do # used
 done
 [ -f "$DATA/dict.en.txt" ] ||
     fairseq-doc prepare-mt en de "$texts" "$DATA" --train en-de.train --valid en-de.valid --test en-de.test
+given="$DATA ${*:2}"
 for seed in $(seq "$1"); do
     for system in plain i3 doc; do
         run="$runs/$system-seed$seed"
         mkdir -p "$run"
-        [ -e "$run/options" ] || echo "${*:2}" >"$run/options"
-        [ "$(<"$run/options")" = "${*:2}" ] || {
-            echo "$run has the options '$(<"$run/options")'; got '${*:2}': name another folder, DIR=..." >&2
+        [ -e "$run/options" ] || echo "$given" >"$run/options"
+        [ "$(<"$run/options")" = "$given" ] || {
+            echo "$run has data and options '$(<"$run/options")'; got '$given': name another folder, DIR=..." >&2
             exit 1
         }
         [ ! -e "$run/trained" ] || continue

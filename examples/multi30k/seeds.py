@@ -116,7 +116,8 @@ def spread(of_seeds: list[float]) -> str:
 
 def distance(metric: Metric, own: np.ndarray, first: np.ndarray) -> tuple[str, str]:
     """The distance of two means with its standard error over seeds, and its 95 % interval by a bootstrap in which
-    sentences, the same of both systems, and each system's seeds are drawn with replacement."""
+    sentences, the same of both systems, and each system's seeds are drawn with replacement: R - 1 seeds, since the mean of
+    R drawn from R varies too little. With one seed the interval is over sentences alone."""
     ours, theirs = values(metric, own), values(metric, first)
     error = ""
     if len(ours) > 1:
@@ -129,7 +130,7 @@ def distance(metric: Metric, own: np.ndarray, first: np.ndarray) -> tuple[str, s
         means = []
         for sums in (own, first):
             of_seeds = np.einsum("u,rus->rs", weights, sums)
-            chosen = rng.integers(n_seeds, size=n_seeds)
+            chosen = rng.integers(n_seeds, size=max(1, n_seeds - 1))
             means.append(statistics.mean(metric.value(of_seeds[k]) for k in chosen))
         drawn.append(means[0] - means[1])
     low, high = np.quantile(drawn, (0.025, 0.975))

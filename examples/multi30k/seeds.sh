@@ -39,13 +39,13 @@ while [ $# -gt 0 ] && [[ $1 != -* ]]; do
     case "$base" in i*) model="$model $lambda" ;; esac
     if [ "$1" = "$base" ]; then
         add first "$base" "$model"
-        start="--finetune-from-model $folder/first/$base-seed{seed}"
+        start="--finetune-from-model '$folder/first/$base-seed{seed}/checkpoints/checkpoint_best.pt'"
     else
         add first softmax "$(model_of softmax)"
-        start="--grow-from $folder/first/softmax-seed{seed}"
+        start="--grow-from '$folder/first/softmax-seed{seed}/checkpoints/checkpoint_best.pt'"
         case "$base" in i2*) start="--doc-weight-bias $start" ;; esac
     fi
-    add second "$1" "$model $start/checkpoints/checkpoint_best.pt"
+    add second "$1" "$model $start"
     names+=("$1")
     shift
 done

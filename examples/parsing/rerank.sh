@@ -4,6 +4,7 @@
 #   MODEL      a checkpoint, or several for an ensemble: a.pt:b.pt
 #   DATA       folder that fairseq-doc prepare-parsing wrote, with the gold trees
 #   OUT        folder to write; use a new one for other lists
+#   WEIGHTS    the weights that are tried (default: 0:5:0.05)
 # Further options go to fairseq-doc rerank, such as --score-base 2. Root brackets are not counted.
 set -euo pipefail
 fail() { echo "rerank: $1" >&2; exit 1; }
@@ -17,7 +18,7 @@ done
 
 mkdir -p "$out"
 fairseq-doc rerank "$data" "$DEV" --path "$model" --tune "$data/trees/valid.mrg" --strip-root \
-    --json "$@" >"$out/dev.json.part"
+    --weights "${WEIGHTS:-0:5:0.05}" --json "$@" >"$out/dev.json.part"
 mv "$out/dev.json.part" "$out/dev.json"
 weight=$(python -c '
 import json, sys

@@ -13,10 +13,11 @@ ptb-mos) options="--arch lstm_mos_lm_ptb $mixture" ;;
 wikitext2-softmax) options="--arch lstm_awd_lm_ptb --input-dropout 0.65 --hidden-dropout 0.2" ;;
 wikitext2-doc) options="--arch lstm_doc_lm_wt2 $mixture" ;;
 wikitext2-mos) options="--arch lstm_doc_lm_wt2 --doc-components 0,0,0,15 $mixture" ;;
-*) echo "expected softmax, doc or mos; got ${system:-nothing}" >&2; exit 2 ;;
+*) echo "expected softmax, doc or mos, with CORPUS ptb or wikitext2; got ${system:-nothing}, $CORPUS" >&2; exit 2 ;;
 esac
 [[ $epochs =~ ^[1-9][0-9]*$ ]] || { echo "expected a number of epochs; got $epochs" >&2; exit 2; }
 data=${DATA:-data-bin/$CORPUS} run=${DIR:-checkpoints}/two_cores_${system}_$epochs
+[ $CORPUS = ptb ] || run=${run}_$CORPUS
 [ -f "$data/dict.txt" ] || fairseq-doc prepare-lm "$CORPUS" "${FAIRSEQ_DOC_DATA:?is the folder with $CORPUS/}/$CORPUS" "$data"
 
 # Updates per epoch: 20 columns in windows of 68.25 steps on average.

@@ -7,8 +7,8 @@ set -euo pipefail
 here="$(dirname "$0")"
 data="$1" folder="$2"
 for system in "${@:3}"; do
-    echo "# $system"
     models=("$folder/$system"-seed*/checkpoints/checkpoint_best.pt)
+    echo "# $system, seeds: ${#models[@]}"
     first="$folder/$system-seed1/checkpoints/checkpoint_best.pt"
     for split in valid test; do
         fairseq-doc eval-lm "$data" --path "$(IFS=:; echo "${models[*]}")" --gen-subset $split

@@ -4,6 +4,7 @@
 # FIRST: compare.sh's folder; DIR: another one, for these trainings and their table. A second call resumes.
 set -euo pipefail
 source "$(dirname "$0")/systems.sh"
+[ "$SCHEDULE" = averaged ] || { echo "expected SCHEDULE averaged for fine-tuning; got $SCHEDULE" >&2; exit 2; }
 further=()
 for system in "${systems[@]}"; do
     start="$2/${system%%=*}-seed{seed}/checkpoints/checkpoint_best.pt"

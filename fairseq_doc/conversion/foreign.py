@@ -159,6 +159,11 @@ def dictionary_of(
     taken = set(rows)
     for row, word in enumerate(words):
         if row not in taken:
+            if word in dictionary:
+                raise FairseqDocError(
+                    f"expected no word {word} in the list of words beside the one that --end-mark or "
+                    "--unknown names; rename it there"
+                )
             dictionary.add_symbol(word)
             rows.append(row)
     return dictionary, rows

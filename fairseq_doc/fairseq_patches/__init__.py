@@ -36,7 +36,6 @@ def apply_all() -> None:
     checkpoint_reading.apply()
     evaluated_settings.apply()
     sentence_blocks.apply()
-    text_files.apply()
     error_messages.apply()
     launchers.refuse_copies(sys.argv)  # after the hook that prints its error in one line
     interruptions.apply()

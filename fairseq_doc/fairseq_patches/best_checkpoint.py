@@ -14,7 +14,7 @@ import operator
 import fairseq_cli.train
 from fairseq import checkpoint_utils
 
-from fairseq_doc.fairseq_patches.wrapping import replaces
+from fairseq_doc.fairseq_patches.wrapping import replaces, running
 from fairseq_doc.optim.averaged_weights import unwrapped
 
 
@@ -24,10 +24,11 @@ def keep_best(validate_and_save, cfg, trainer, task, epoch_itr, valid_subsets, e
     losses, should_stop = validate_and_save(
         cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch
     )
-    settings = copy.copy(cfg.checkpoint)
-    saved = should_stop or (end_of_epoch and epoch_itr.epoch % settings.save_interval == 0)
+    interval = cfg.checkpoint.save_interval
+    saved = should_stop or (end_of_epoch and epoch_itr.epoch % interval == 0)
     ends = getattr(trainer.lr_scheduler, "ended", False) and not saved
-    if losses[0] is not None and (ends or _is_new_best(settings, losses[0])):
+    if losses[0] is not None and (ends or _is_new_best(cfg.checkpoint, losses[0])):
+        settings = copy.copy(cfg.checkpoint)  # deep
         # No other checkpoints, except for the last one at the end.
         settings.no_epoch_checkpoints = True
         settings.no_last_checkpoints |= not ends
@@ -41,6 +42,19 @@ def _is_new_best(cfg, loss):
     best = getattr(checkpoint_utils.save_checkpoint, "best", None)
     is_better = operator.gt if cfg.maximize_best_checkpoint_metric else operator.lt
     return best is None or is_better(loss, best)
+
+
+@replaces(checkpoint_utils, "load_checkpoint")
+def forget_and_load(load, *args, **kwargs):
+    """Forget the best loss of an earlier training in this process (a notebook, or Hydra with several
+    trainings), which fairseq keeps as attributes of two functions."""
+    for function in (
+        checkpoint_utils.save_checkpoint,
+        running(fairseq_cli.train).should_stop_early,
+    ):
+        for name in ("best", "num_runs"):
+            vars(function).pop(name, None)
+    return load(*args, **kwargs)
 
 
 @replaces(checkpoint_utils, "save_checkpoint")

@@ -52,11 +52,17 @@ def apply() -> None:
 
 @replaces(checkpoint_utils, "load_checkpoint")
 def load_named_file(load, cfg, trainer, **arguments):
-    """Refuse a missing --restore-file, without which fairseq would silently train from scratch."""
+    """Refuse a missing --restore-file or --continue-once, without which fairseq would silently train
+    from scratch."""
+    suffix = f"{trainer.checkpoint_suffix}.pt"
+    last = os.path.join(cfg.save_dir, DEFAULT_RESTORE_FILE.replace(".pt", suffix))
+    path = None
     if cfg.restore_file != DEFAULT_RESTORE_FILE:
-        path = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
-        if not PathManager.isfile(path):
-            check_file(path)
+        path = cfg.restore_file.replace(".pt", suffix)
+    elif not PathManager.exists(last):  # fairseq's condition
+        path = cfg.continue_once
+    if path is not None and not PathManager.isfile(path):
+        check_file(path)
     return load(cfg, trainer, **arguments)
 
 

@@ -7,6 +7,7 @@ listed here as one line, but only in fairseq's commands: other programs may have
 import argparse
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from types import TracebackType
 from fairseq import options, registry
 from fairseq.criterions import adaptive_loss
 from torch.distributed import DistNetworkError, DistStoreError
+from torch.multiprocessing import ProcessRaisedException
 
 from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, interruption, shown
 from fairseq_doc.interruptions import how_it_ended, runs_a_command
@@ -44,7 +46,7 @@ _OF_FAIRSEQ = {
     "Dataset not found": "",
     "Size of sample": ", or give --max-source-positions and --max-target-positions",
 }
-_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.ENOSPC)
+_REFUSED = (errno.EROFS, errno.EACCES, errno.ENOSPC)
 LONGEST = 500  # maximal number of characters of fairseq's message
 
 
@@ -80,14 +82,17 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
     usage_error = first_usage_error(error)
     if usage_error is not None:
         return with_flags(usage_error)
+    if isinstance(error, ProcessRaisedException):  # a worker's traceback as text
+        found = re.search(r"^fairseq_doc\.errors\.FairseqDocError: (.*)", str(error), re.M)
+        return found[1] if found else None
     text = " ".join(str(error).split())
     for beginning, advice in _OF_FAIRSEQ.items():
         if text.startswith(beginning):
             return text[:LONGEST].rstrip(".") + advice
     for part in causes(error):
         of_gloo = isinstance(part, RuntimeError) and "gloo/transport" in str(part)
-        if isinstance(part, OSError) and part.errno in _UNWRITABLE and part.filename:
-            return f"cannot write {part.filename}: {part.strerror}"
+        if isinstance(part, OSError) and part.errno in _REFUSED and part.filename:
+            return f"cannot open {part.filename}: {part.strerror}"
         if of_gloo or isinstance(part, DistNetworkError | DistStoreError):
             got = shown(" ".join(str(part).split()), 200)
             return f"another worker ended or did not start in time; see its output ({got})"

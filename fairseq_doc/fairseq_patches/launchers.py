@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 from torch import distributed
 from torch.distributed import distributed_c10d
 
-from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.errors import FairseqDocError, require, shown
 from fairseq_doc.fairseq_patches.wrapping import replaces
 
 TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds for which a worker waits for the others
@@ -188,7 +188,9 @@ def join_in_time(distributed_init, cfg):
     """Wait for the others no longer than the rendezvous timeout. After the start the backend's own
     limit applies, since one worker can save or validate for a long time."""
     initialize = distributed.init_process_group
-    timeout = timedelta(seconds=int(os.environ.get(TIMEOUT, "45")))
+    seconds = os.environ.get(TIMEOUT, "45")
+    require(seconds.isdecimal(), TIMEOUT, "a number of seconds", seconds)
+    timeout = timedelta(seconds=int(seconds))
     distributed.init_process_group = functools.partial(initialize, timeout=timeout)
     try:
         rank = distributed_init(cfg)

@@ -39,6 +39,7 @@ def load_with_average(load, trainer, *args, **kwargs):
     if extra_state is None:  # no checkpoint
         return None
     average = trainer.ema  # fairseq creates it here as a copy of the loaded weights
+    average.update_freq_counter = trainer.get_num_updates() % max(1, settings.ema_update_freq)
     if "ema" in extra_state:
         average.restore(extra_state["ema"])
         if settings.ema_fp32:

@@ -2,7 +2,8 @@
 
 fairseq draws the batches in the first epoch, from seed + 1, and keeps them for all epochs; a run
 that is resumed in epoch n draws them again, from seed + n. So it would train on other batches and,
-within an epoch, read some sentences twice and others not at all.
+within an epoch, read some sentences twice and others not at all. Batches that
+``--update-ordered-indices-seed`` draws are still other ones after a resume.
 """
 
 from fairseq.tasks import FairseqTask
@@ -13,10 +14,12 @@ from fairseq_doc.fairseq_patches.wrapping import replaces
 @replaces(FairseqTask, "get_batch_iterator")
 def draw_as_at_first(get_batch_iterator, task, dataset, *args, **kwargs):
     """Use the batches of the first epoch if they are kept for all epochs."""
-    kept = task.can_reuse_epoch_itr(dataset) and not (
-        kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
+    redrawn = (
+        kwargs.get("disable_iterator_cache")
+        or kwargs.get("update_epoch_batch_itr")
+        or getattr(task.cfg, "rebuild_batches", False)  # of fairseq's audio tasks
     )
-    if not kept:
+    if redrawn or not task.can_reuse_epoch_itr(dataset):
         return get_batch_iterator(task, dataset, *args, **kwargs)
     iterator = get_batch_iterator(task, dataset, *args, **kwargs | {"epoch": 1})
     dataset.set_epoch(kwargs.get("epoch", 1))

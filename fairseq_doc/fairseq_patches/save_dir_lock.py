@@ -14,7 +14,9 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import lock
 
-_UNFINISHED = re.compile(r"\.checkpoint.*\.\w{8}\.part")  # a temporary file of files.whole_file
+_UNFINISHED = re.compile(
+    r"\.(checkpoint|crash).*\.\w{8}\.part"
+)  # a temporary file of files.whole_file
 
 _locks: dict[str, IO[str]] = {}  # {path: open file that holds a lock of this process}
 

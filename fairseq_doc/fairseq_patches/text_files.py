@@ -8,9 +8,10 @@ the checksum of a dictionary is verified, and errors name the file.
 import io
 import itertools
 import os
-import sys
 from collections.abc import Iterator
+from typing import Any
 
+import fairseq_cli.interactive
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
@@ -66,15 +67,8 @@ def make_checked(make, segmenter, cfg):
     make(segmenter, cfg)
 
 
-def apply() -> None:
-    """Replace the function that reads fairseq-interactive's input, if this process runs it."""
-    for name in ("fairseq_cli.interactive", "__main__"):
-        module = sys.modules.get(name)
-        if hasattr(module, "buffered_read"):
-            vars(module)["buffered_read"] = read_in_buffers
-
-
-def read_in_buffers(path: str, size: int) -> Iterator[list[str]]:
+@replaces(fairseq_cli.interactive, "buffered_read")
+def read_in_buffers(_: Any, path: str, size: int) -> Iterator[list[str]]:
     """The lines of a file (``-``: standard input, as they arrive), ``size`` at a time, cleaned as
     in prepare-mt."""
     lines = map(clean, text_lines(path))

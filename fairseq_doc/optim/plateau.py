@@ -210,7 +210,7 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
     @property
     def ended(self) -> bool:
         """Whether the last checkpoint is due, for ``fairseq_patches/best_checkpoint.py``."""
-        return bool(self.plateau.reason)
+        return bool(self.plateau.reason) or self._rate() <= self.cfg.stop_min_lr  # fairseq stops
 
     def observe(self, loss: float) -> None:
         plateau = self.plateau
@@ -233,9 +233,11 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
         return self.step_update(None)
 
     def step_update(self, num_updates: int | None) -> float:
-        rate = self.cfg.lr[0] * self.cfg.lr_shrink**self.plateau.drops
-        self.optimizer.set_lr(self.cfg.stop_min_lr if self.plateau.reason else rate)
+        self.optimizer.set_lr(self.cfg.stop_min_lr if self.plateau.reason else self._rate())
         return self.optimizer.get_lr()
+
+    def _rate(self) -> float:
+        return self.cfg.lr[0] * self.cfg.lr_shrink**self.plateau.drops
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "plateau": self.plateau.state_dict()}

@@ -127,6 +127,7 @@ class BpttLanguageModelingTask(FairseqTask):
         self._end_of_epoch = 0  # the number of the window after the epoch's last
         self._start: float | None = None  # time in seconds at which its first epoch started
         self._windows_read = 0  # by this process
+        self._epoch = 1
         self._drawn_lengths: list[int] = []  # of the windows in this update
         self._carried: torch.Tensor | None = None  # the training state for all workers' columns
         self._valid_epoch: int | None = None
@@ -223,7 +224,7 @@ class BpttLanguageModelingTask(FairseqTask):
         if n_columns % num_shards:
             raise FairseqDocError(
                 f"split {dataset.split!r}: the number of columns must be a multiple of the number "
-                f"of workers, {num_shards}; got {n_columns}"
+                f"of workers, {num_shards}; got {n_columns}; give --batch-size-valid"
             )
         columns = columns_of(dataset, n_columns)
         targets = n_columns * (columns.size(1) - 1)
@@ -242,7 +243,7 @@ class BpttLanguageModelingTask(FairseqTask):
     def begin_epoch(self, epoch, model):
         """Log the remaining time at the current speed, including validations."""
         super().begin_epoch(epoch, model)
-        self._drawn_lengths = []
+        self._epoch, self._drawn_lengths = epoch, []
         if self._start is None:
             self._start = time.monotonic()
         elif self._windows_read and epoch <= self.cfg.max_epoch:
@@ -258,7 +259,8 @@ class BpttLanguageModelingTask(FairseqTask):
         _show(model, average=False)
         self._valid_loss = None  # a validation before this step was not at the end of the epoch
         window = sample["net_input"]["window"]
-        if len(self._drawn_lengths) == self.cfg.update_freq[0]:
+        per_update = self.cfg.update_freq  # in each epoch; the last number is for all further ones
+        if len(self._drawn_lengths) == per_update[min(self._epoch, len(per_update)) - 1]:
             self._drawn_lengths = []  # with --fp16 fairseq skips an update that overflows
         if not self._drawn_lengths:
             self._model.decoder.begin_update(window)
@@ -330,6 +332,7 @@ class BpttLanguageModelingTask(FairseqTask):
             share = layout["columns"] // distributed_utils.get_data_parallel_world_size()
             mine = slice(self._first_column, self._first_column + share)
             self._model.decoder.set_carried_state(state["carried"][mine])
+            self._carried = state["carried"]
         nt_asgd = NTASGD.of(self._model)
         if nt_asgd is not None:
             nt_asgd.resume(state["epoch_loss"], state["loss"])

@@ -72,7 +72,7 @@ class Options:
     report: str | None = option(
         "write the best command, a table and plots into this folder",
         metavar="FOLDER",
-        without=("space", "training", "workers", "rerun", *OF_TUNING),
+        without=("space", "training", "workers", "dir", "rerun", *OF_TUNING),
     )
     rerun: str | None = option(
         "train this trial (a number or best) with seeds 1 to --seeds and further options after --",
@@ -80,7 +80,7 @@ class Options:
         without=("space", *OF_TUNING),
     )
     seeds: int = option("number of seeds for --rerun", 5, metavar="N", least=1, needs="rerun")
-    overwrite: bool = option("replace an existing report", False)
+    overwrite: bool = option("replace an existing report", False, needs="report")
     no_progress_bar: bool = option("do not show progress", False)
     json: bool = option("print one JSON object", False)
     training: Sequence[str] | None = option(

@@ -30,7 +30,7 @@ from fairseq_doc.tuning.command import Command, program_for
 from fairseq_doc.tuning.limits import why_not_longer
 from fairseq_doc.tuning.settings import Settings, differences, duration, option_words, value_text
 
-COMMAND, LOG, CHECKPOINTS = "command.txt", "log.txt", "checkpoints"
+COMMAND, LOG, CHECKPOINTS, LOCK = "command.txt", "log.txt", "checkpoints", "lock"
 POLL = 0.1  # seconds between looks at a training
 STOP_AFTER = 20.0  # seconds between SIGTERM and SIGKILL
 MAX_SEEDS = 1_000
@@ -102,7 +102,7 @@ class Training:
         if (earlier := self._value()) is not None:
             return earlier
         self.folder.mkdir(parents=True, exist_ok=True)
-        with lock(self.folder / "lock", f"another process trains in {self.folder}"):
+        with lock(self.folder / LOCK, f"another process trains in {self.folder}"):
             process = self._start(workers)
             try:
                 while process.poll() is None:

@@ -1,7 +1,9 @@
 """Optuna's optimisation around one training, which can be resumed after any interruption."""
 
+import contextlib
 import math
 import shutil
+from pathlib import Path
 from typing import Any
 
 from optuna.storages import BaseStorage
@@ -9,7 +11,7 @@ from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import refuse_links
+from fairseq_doc.files import lock, refuse_links
 from fairseq_doc.tuning.command import kinds_of_numbers, read_command
 from fairseq_doc.tuning.settings import Options, Settings, duration, short, value_text
 from fairseq_doc.tuning.space import Space, TrialSampler, is_inside, read_space, suggest
@@ -29,6 +31,7 @@ from fairseq_doc.tuning.storage import (
 )
 from fairseq_doc.tuning.training import (
     CHECKPOINTS,
+    LOCK,
     Interrupted,
     Training,
     interruptible,
@@ -50,7 +53,7 @@ def tune(settings: Options) -> dict[str, Any]:
         raise FairseqDocError(
             f"dir: {settings.folder} holds trials of another study; remove it, or give another --dir"
         )
-    _retry(tuned.study, settings.retry or ())
+    _retry(tuned.study, settings)
     for origin, tried in enqueued:
         tuned.study.enqueue_trial(dict(tried), {ORIGIN: origin}, skip_if_exists=True)
     Tuner(tuned, settings).run()
@@ -84,15 +87,22 @@ def _best_settings(storage: BaseStorage, name: str, space: Space) -> tuple[str, 
     return f"{name}, trial {best.number}", tried
 
 
-def _retry(study: Study, numbers: Any) -> None:
+def _retry(study: Study, settings: Options) -> None:
     """Mark trials as failed whose process was killed, and enqueue them again."""
     running = {t.number: t for t in study.get_trials(states=(TrialState.RUNNING,))}
-    for own in set(numbers):
+    for own in set(settings.retry or ()):
         if own not in running:
             known = ", ".join(map(str, running)) or "none"
             raise FairseqDocError(f"--retry: expected a running trial, {known}; got {own}")
+        if (folder := trial_folder(settings.folder, running[own])).exists():
+            _lock(folder, f"--retry {own}: expected a killed process; its training still runs")
         study.tell(own, state=TrialState.FAIL)
         study.enqueue_trial(running[own].params, running[own].user_attrs)
+
+
+def _lock(folder: Path, message: str) -> None:
+    """Raise ``FairseqDocError`` if another process trains in a trial's folder."""
+    lock(folder / LOCK, message).close()
 
 
 class Tuner:
@@ -141,7 +151,11 @@ class Tuner:
                 trial.set_user_attr(FOLDER, other.user_attrs.get(FOLDER, other.number))
                 return value_of(other)
         folder = trial_folder(self._settings.folder, trial)
-        training = Training(self._tuned.command, settings, folder, bounded=True)
+        try:
+            training = Training(self._tuned.command, settings, folder, bounded=True)
+        except BaseException:
+            self._ending.set()  # otherwise Optuna waits for the other workers' trainings
+            raise
         try:
             return training.run(self._settings.workers, self._ending)
         except Interrupted:
@@ -181,5 +195,8 @@ class Tuner:
         own = trial_folder(self._settings.folder, best) if best else None
         for trial in trials:
             folder = trial_folder(self._settings.folder, trial)
-            if state_of(trial) in ("complete", "diverged", "failed") and folder != own:
-                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+            ended = state_of(trial) in ("complete", "diverged", "failed") and folder != own
+            if ended and (folder / CHECKPOINTS).exists():
+                with contextlib.suppress(FairseqDocError):  # another process retries the trial
+                    _lock(folder, "")
+                    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

@@ -164,10 +164,13 @@ def parallel_data(folder, sentences):
             lengths = (drawn.randint(8, 20) for _ in range(sentences))
             lines = (" ".join(drawn.choices(vocabulary, k=length)) for length in lengths)
             (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n")
-    command = f"""-s a -t b --trainpref {folder}/train --validpref {folder}/valid --joined-dictionary
-        --destdir {folder}/bin"""
-    preprocess = train_step.BIN / "fairseq-preprocess"
-    subprocess.run([preprocess, *command.split()], check=True, capture_output=True)
+    command: list[str | Path] = [
+        train_step.BIN / "fairseq-preprocess",
+        *"-s a -t b --joined-dictionary".split(),
+    ]
+    for name, path in (("trainpref", "train"), ("validpref", "valid"), ("destdir", "bin")):
+        command += [f"--{name}", folder / path]
+    subprocess.run(command, check=True, capture_output=True)
     return folder / "bin"
 
 

@@ -83,10 +83,12 @@ class Worker:
         fairseq_doc.register()
         torch.set_num_threads(args.threads or os.cpu_count() or 1)
         self.system, self.args = system, args
-        words = f"""{args.data} -s {args.source_lang} -t {args.target_lang} {COMMON}
+        words = f"""-s {args.source_lang} -t {args.target_lang} {COMMON}
             --batch-size {args.batch_size} {"--cpu" if args.cpu else ""} {SYSTEMS.get(system, FAIRSEQ)}""".split()
         parser = options.get_training_parser()
-        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
+        cfg = convert_namespace_to_omegaconf(
+            options.parse_args_and_arch(parser, [args.data, *words])
+        )
         self.task = tasks.setup_task(cfg.task)
         self.task.load_dataset("train")
         # The first batches are for warm-up, since their shapes are new to allocator and kernel caches.

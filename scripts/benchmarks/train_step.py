@@ -106,9 +106,14 @@ def prepare(folder, vocabulary=VOCABULARY, tokens=TOKENS):
     lines = [" ".join(f"w{w}" for w in words[i : i + 20]) for i in range(0, tokens, 20)]
     (folder / "train.txt").write_text("\n".join(lines) + "\n")
     (folder / "valid.txt").write_text("\n".join(lines[:500]) + "\n")
-    command = f"""--only-source --trainpref {folder}/train.txt --validpref {folder}/valid.txt
-        --destdir {folder}/bin --padding-factor 1"""
-    subprocess.run([BIN / "fairseq-preprocess", *command.split()], check=True, capture_output=True)
+    command: list[str | Path] = [
+        BIN / "fairseq-preprocess",
+        "--only-source",
+        "--padding-factor",
+        "1",
+    ]
+    command += ["--trainpref", folder / "train.txt", "--validpref", folder / "valid.txt"]
+    subprocess.run([*command, "--destdir", folder / "bin"], check=True, capture_output=True)
     for name, text in PLUGINS.items():
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text(text)

@@ -105,7 +105,7 @@ def test_what_is_refused(compared, corpus, shared, tmp_path):
     words, training, *_ = compared
     start = ["compare", "--dir", tmp_path / "new"]
     for added, problem in (
-        ([SYSTEMS[0], *training], "at least two systems"),
+        (training, "expected a system, by --systems or NAME='OPTIONS'; got none"),
         ([SYSTEMS[0], SYSTEMS[0], *training], "a system with a new name"),
         ([*SYSTEMS], "-- fairseq-train DATA ..., at the end"),
         (

@@ -204,7 +204,7 @@ def test_systems_from_scratch_and_grown_ones_are_trained_and_tabulated(
     example, sides, splits, metrics, updates, compared, tmp_path
 ):
     """Grown ones start as the softmax of their seed. Beam and penalty are the best over both seeds together."""
-    data, texts, folder = tmp_path / "data.en-de", tmp_path / "texts", tmp_path / "runs"
+    data, texts, folder = tmp_path / "data.en-de", tmp_path / "the texts", tmp_path / "the runs"
     script = [EXAMPLES / example / "seeds.sh", data, texts, folder, 2]
     valid, *_ = splits.split()
     assert f"expected a text {texts}/{valid}.{sides[0]}" in fail([*script, "softmax", "i3"])
@@ -237,11 +237,10 @@ def test_systems_from_scratch_and_grown_ones_are_trained_and_tabulated(
     for name, system in second.items():
         place = f"{folder}/first/{'softmax' if 'grown' in name else name}-seed{{seed}}"
         start = system.args.grow_from if "grown" in name else system.args.finetune_from_model
-        assert (
-            start == f"{place}/checkpoints/checkpoint_best.pt"
-            and system.args.max_update == 3 * updates
-        )
+        assert start == f"{place}/checkpoints/checkpoint_best.pt"
+        assert system.args.max_update == 3 * updates
     assert second["grown_i2i3"].args.doc_weight_bias
+    assert list(compared([*script, "softmax", "grown_i3"])[0]) == ["softmax"]
     tabulate = [sys.executable, EXAMPLES / "multi30k/seeds.py", texts, folder / "second", sides[1]]
     tabulate += [2, metrics, splits]
     table = run([*tabulate, *names])

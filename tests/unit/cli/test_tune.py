@@ -97,6 +97,8 @@ def test_a_rerun_takes_further_options(folder):
         ("--report r --rerun best", "cannot be combined"),
         ("space.yaml --report r", "--report cannot be combined with a SPACE"),
         ("--report r -- a", "combined with options after --"),
+        ("--report r --dir d", "--report cannot be combined with --dir"),
+        ("space.yaml --overwrite", "--overwrite needs --report"),
         ("--rerun 1 --trials 3", "--rerun cannot be combined with --trials"),
         ("space.yaml --study 'a\nb'", "control characters"),
         ("space.yaml --study a/b", "without /"),

@@ -2,8 +2,13 @@ from types import SimpleNamespace
 
 import pytest
 from fairseq import checkpoint_utils
+from fairseq_cli import train
 
-from fairseq_doc.fairseq_patches.best_checkpoint import keep_best, save_best_at_epoch_ends
+from fairseq_doc.fairseq_patches.best_checkpoint import (
+    forget_and_load,
+    keep_best,
+    save_best_at_epoch_ends,
+)
 
 
 def run(monkeypatch, losses, saves, maximize=False, ends=False):
@@ -56,6 +61,15 @@ def run(monkeypatch, losses, saves, maximize=False, ends=False):
 )
 def test_what_is_saved(monkeypatch, losses, saves, settings, expected):
     assert run(monkeypatch, losses, saves, **settings) == expected
+
+
+def test_a_second_training_in_a_process_has_a_best_loss_of_its_own():
+    """With fairseq-hydra-train -m, or in a notebook."""
+    checkpoint_utils.save_checkpoint.best = 1.0
+    train.should_stop_early.best, train.should_stop_early.num_runs = 1.0, 1
+    assert forget_and_load(lambda cfg: f"loaded by {cfg}", "cfg") == "loaded by cfg"
+    assert not hasattr(checkpoint_utils.save_checkpoint, "best")
+    assert not vars(train.should_stop_early).keys() & {"best", "num_runs"}
 
 
 @pytest.mark.parametrize("with_amp", [False, True])

@@ -241,10 +241,14 @@ def test_an_option_younger_than_the_checkpoint_can_be_overridden(path, kind):
 def test_a_file_to_restore_that_is_none_is_refused(tmp_path):
     """fairseq would train from the beginning without a word."""
 
-    def restore(path):
-        cfg, trainer = SimpleNamespace(restore_file=path), SimpleNamespace(checkpoint_suffix="")
+    def restore(path, once=None):
+        cfg = SimpleNamespace(restore_file=path, continue_once=once, save_dir=str(tmp_path))
+        trainer = SimpleNamespace(checkpoint_suffix="")
         return load_named_file(lambda cfg, trainer: "restored", cfg, trainer)
 
+    last = "checkpoint_last.pt"
     for path in (f"{tmp_path}/none.pt", str(tmp_path)):
-        assert path in refusal(restore, path)
-    assert restore("checkpoint_last.pt") == "restored"  # the first start
+        assert path in refusal(restore, path) and path in refusal(restore, last, path)
+    assert restore(last) == "restored"  # the first start
+    (tmp_path / last).touch()  # a resume, which fairseq prefers to --continue-once
+    assert restore(last, f"{tmp_path}/none.pt") == "restored"

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 from conftest import refusal
+from torch.multiprocessing import ProcessRaisedException
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches import error_messages
@@ -32,6 +33,18 @@ def during(first, second):
 
 LOST = "[/pytorch/gloo/transport/tcp/pair.cc:580] Read error [127.0.0.1]:9: Connection reset"
 UNLOADABLE = "Cannot load model parameters from checkpoint"
+SPAWNED = """
+
+-- Process 0 terminated with the following error:
+Traceback (most recent call last):
+  File "spawn.py", line 90, in _wrap
+    fn(i, *args)
+fairseq_doc.errors.FairseqDocError: --lr: got x
+
+The above exception was the direct cause of the following exception:
+
+Exception: Cannot load model parameters
+"""
 LONG = "Size of sample #3 is invalid (=1201) since max_positions=(1024, 1024)"
 CORRECTED = [
     (during(FairseqDocError("--lr: got x"), RuntimeError(UNLOADABLE)), ["error: --lr: got x"]),
@@ -41,8 +54,9 @@ CORRECTED = [
     (Exception(LONG), ["Size of sample #3 is invalid", "or give --max-source-positions"]),
     (AssertionError("Optimizer does not match; please reset"), ["another training"]),
     (ValueError("Interpolation key 'task.max' not found"), ["such as lstm_doc_lm"]),
-    (OSError(errno.EROFS, "Read-only file system", "ro/ck"), ["cannot write ro/ck: Read-only"]),
+    (OSError(errno.EROFS, "Read-only file system", "ro/ck"), ["cannot open ro/ck: Read-only"]),
     (during(SystemExit(2), FairseqDocError("bad codes")), ["error: bad codes"]),
+    (ProcessRaisedException(SPAWNED, 0, 1), ["error: --lr: got x"]),  # one of several GPUs'
     (RuntimeError(LOST), ["another worker ended"]),
     (during(RuntimeError(LOST), Exception(UNLOADABLE)), ["another worker ended", "reset"]),
 ]
@@ -59,6 +73,7 @@ def test_an_error_that_the_user_can_correct_is_one_line(ended, error, facts):
     [
         RuntimeError("CUDA out of memory"),
         KeyError("weight"),
+        ProcessRaisedException("-- Process 0\nKeyError: 'weight'", 0, 1),
     ],
 )
 def test_every_other_error_keeps_its_traceback(ended, error):

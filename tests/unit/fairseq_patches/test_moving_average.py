@@ -52,7 +52,9 @@ def test_a_resume_has_the_saved_average_or_starts_one(saved, fp32):
         extra_state["ema_fp32_params"] = before.fp32_params
     settings = EMAConfig(store_ema=True, ema_decay=0.5, ema_fp32=fp32)
     trainer = SimpleNamespace(
-        cfg=SimpleNamespace(ema=settings), ema=EMA(moved(small_model().float(), 1.0), settings)
+        cfg=SimpleNamespace(ema=settings),
+        ema=EMA(moved(small_model().float(), 1.0), settings),
+        get_num_updates=lambda: 25,
     )
 
     def load(trainer, filename):
@@ -63,6 +65,21 @@ def test_a_resume_has_the_saved_average_or_starts_one(saved, fp32):
     trainer.ema.step(moved(model, 2.0))
     expected = model.decoder.embedding - (1.25 if saved else 1.0)
     assert_close(trainer.ema.get_model().decoder.embedding, expected, 1e-5, 1e-5)
+
+
+def test_a_resume_averages_at_the_same_updates():
+    settings = EMAConfig(store_ema=True, ema_decay=0.5, ema_update_freq=10)
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(ema=settings),
+        ema=EMA(small_model().float(), settings),
+        get_num_updates=lambda: 25,
+    )
+    load_with_average(lambda *args: {}, trainer, "last.pt")
+    start = trainer.ema.get_model().decoder.embedding.clone()
+    for update in range(26, 31):
+        trainer.ema.step(moved(small_model().float(), 1.0))
+        changed = not torch.equal(trainer.ema.get_model().decoder.embedding, start)
+        assert changed == (update == 30)
 
 
 def test_a_new_training_starts_its_average_after_the_first_update():

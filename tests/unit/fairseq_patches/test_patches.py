@@ -1,4 +1,5 @@
 import ast
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,3 +26,14 @@ def test_a_function_is_replaced_by_one_that_calls_it(monkeypatch):
     assert owner.double(3) == 6 and negative(abs, -3) == -3
     wrapping.apply()
     assert owner.double(3, plus=1) == -7 and owner.double.__wrapped__ is original
+
+
+def test_the_program_is_changed_if_it_is_a_second_copy_of_the_module(monkeypatch):
+    """``python -m fairseq_cli.train``, which tune and compare start, is not fairseq_cli.train."""
+    monkeypatch.setattr(wrapping, "_replacements", [])
+    module, program = (SimpleNamespace(__file__="train.py", double=abs) for _ in range(2))
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    wrapping.replaces(module, "double")(lambda double, x: -double(x))
+    wrapping.apply()
+    assert program.double(3) == -3 and module.double is abs
+    assert wrapping.running(SimpleNamespace(__file__="interactive.py")) is not program

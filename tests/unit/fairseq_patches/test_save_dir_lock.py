@@ -1,32 +1,20 @@
 """One training writes to a folder of checkpoints."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, assert_refused
+from conftest import assert_refused, locked_elsewhere
 from fairseq import checkpoint_utils
 
 from fairseq_doc import registration  # noqa: F401
 from fairseq_doc.fairseq_patches import save_dir_lock
 
-HOLDER = "from fairseq_doc.files import lock; held = lock({!r}, 'taken'); print('held', flush=True); input()"
-
 
 @pytest.fixture
 def other(tmp_path):
     """Another process, which holds the lock of ``tmp_path``."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER.format(str(tmp_path / ".training.lock"))],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout.readline() == b"held\n"
-    yield process
-    process.kill()
-    process.communicate()
+    with locked_elsewhere(tmp_path / ".training.lock") as process:
+        yield process
 
 
 def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path, other):
@@ -44,7 +32,7 @@ def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path, other)
 
 def test_only_what_a_killed_run_left_is_removed(tmp_path):
     kept = {"checkpoint_last.pt", "notes.part", ".other.abcd1234.part"}
-    for name in (*kept, ".checkpoint_1_25.pt.a_c01234.part"):
+    for name in (*kept, ".checkpoint_1_25.pt.a_c01234.part", ".crash.pt.a_c01234.part"):
         (tmp_path / name).touch()
     save_dir_lock.take(str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == kept | {".training.lock"}

@@ -8,9 +8,9 @@ from conftest import refusal
 from fairseq.data import Dictionary
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE
+from fairseq_cli import interactive
 
 from fairseq_doc import checksums, registration  # noqa: F401
-from fairseq_doc.fairseq_patches import text_files
 from fairseq_doc.fairseq_patches.text_files import read_in_buffers
 
 FORMAT = "expected '<token> <cnt> [flags]'"
@@ -110,16 +110,13 @@ def test_codes_of_bpe(tmp_path):
 )
 def test_lines_come_in_buffers(tmp_path, monkeypatch, size, buffers):
     (tmp_path / "in").write_bytes(b"\xef\xbb\xbfa\tb \r\n c\n\n")
-    assert list(read_in_buffers(str(tmp_path / "in"), size)) == buffers
+    assert list(read_in_buffers(None, str(tmp_path / "in"), size)) == buffers
     monkeypatch.setattr(
         sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(b"a b\nc\n\n")))
     )
-    assert list(read_in_buffers("-", size)) == buffers
+    assert list(read_in_buffers(None, "-", size)) == buffers
 
 
-@pytest.mark.parametrize("name", ["fairseq_cli.interactive", "__main__"])
-def test_fairseq_interactive_reads_so(monkeypatch, name):
-    module = SimpleNamespace(buffered_read=None)
-    monkeypatch.setitem(sys.modules, name, module)
-    text_files.apply()
-    assert module.buffered_read is read_in_buffers
+def test_fairseq_interactive_reads_so(tmp_path):
+    (tmp_path / "in").write_text("a  b")
+    assert list(interactive.buffered_read(str(tmp_path / "in"), 2)) == [["a b"]]

@@ -192,6 +192,15 @@ def test_the_rate_drops_and_the_end_is_the_least_rate():
     assert it.best == other.best == 4.0
 
 
+def test_a_rate_that_drops_to_the_least_one_ends_the_training_too():
+    it = schedule(lr_patience=1, lr_shrink=0.1, stop_min_lr=0.05)
+    for epoch, loss in enumerate([5.0, 6.0, 6.0], 1):
+        it.observe(loss)
+        it.step(epoch, loss)
+        assert it.ended == (it.optimizer.get_lr() <= 0.05)
+    assert it.ended and not it.plateau.reason
+
+
 def test_the_schedule_of_a_model_is_found_under_fp16_too():
     """Whose optimizer has copies of the parameters."""
     model = small_model()

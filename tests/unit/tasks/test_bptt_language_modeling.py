@@ -244,6 +244,20 @@ def test_an_update_that_fairseq_skips_does_not_change_the_next_rate(trained):
     assert_close(taken, [20.0 * trained.windows[1]["drawn_length"] / 7])
 
 
+def test_every_epoch_may_have_its_own_number_of_windows_in_an_update(trained, monkeypatch):
+    """``--update-freq 1,2``: the rate is multiplied by the mean over both windows."""
+    monkeypatch.setattr(trained.task.cfg, "update_freq", [1, 2])
+    step = (trained.model, criterion(trained.task), trained.optimizer, 1)
+    for epoch in (2, 3):
+        trained.task.begin_epoch(epoch, trained.model)
+        optimizer, taken = recording_optimizer()
+        for window in trained.windows[:2]:
+            trained.task.train_step(window, *step)
+        trained.task.optimizer_step(optimizer, trained.model, 2)
+        lengths = [window["drawn_length"] for window in trained.windows[:2]]
+        assert_close(taken, [20.0 * sum(lengths) / 2 / 7])
+
+
 def test_training_steps_start_from_the_raw_weights_and_validation_shows_the_average(trained):
     weight = trained.model.decoder.embedding
     trained.optimizer.optimizer.start_averaging()
@@ -277,7 +291,10 @@ def test_in_mid_epoch_the_carried_state_is_saved_and_taken_up(trained):
     trained.update(trained.windows[0])
     state, carried = state_of(trained.task), trained.model.decoder.carried_state()
     assert state["epoch_loss"] is None
-    assert_close(resumed(state)._model.decoder.carried_state(), carried, rtol=0, atol=0)
+    again = resumed(state)
+    assert_close(again._model.decoder.carried_state(), carried, rtol=0, atol=0)
+    again._windows_done = 1  # with --fp16 fairseq may skip the next update and save
+    assert_close(state_of(again)["carried"], carried, rtol=0, atol=0)
 
 
 def test_endless_columns_go_on_at_an_epochs_end():

@@ -4,9 +4,10 @@ import math
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
-from conftest import refusal, wait_until
+from conftest import locked_elsewhere, refusal, wait_until
 from optuna.storages import fail_stale_trials
 from optuna.trial import TrialState, create_trial
 
@@ -137,14 +138,20 @@ def killed(tuned):
     return dead
 
 
+def retrying(tuned, number):
+    return _retry, tuned.study, SimpleNamespace(retry=[number], folder=tuned.folder)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_trial_is_retried_on_request_and_not_trained_again(
     kind, study_in, tmp_path, capsys
 ):
     tuned = study_in(kind.format(tmp_path))
     dead = killed(tuned)
-    assert "--retry: expected a running trial, 1; got 0" in refusal(_retry, tuned.study, [0])
-    _retry(tuned.study, [1])
+    assert "--retry: expected a running trial, 1; got 0" in refusal(*retrying(tuned, 0))
+    with locked_elsewhere(tuned.folder / "trial-0001" / "lock"):
+        assert "--retry 1: expected a killed process; its" in refusal(*retrying(tuned, 1))
+    _retry(*retrying(tuned, 1)[1:])
     capsys.readouterr()
     tuned.tuner(2).run()
     assert states(tuned) == ["complete", "interrupted", "complete"]
@@ -152,6 +159,18 @@ def test_a_killed_trial_is_retried_on_request_and_not_trained_again(
     assert trial.params == dead.params and trial_folder(tuned.folder, trial).name == "trial-0001"
     assert "starts at" not in (tuned.folder / "trial-0001" / "log.txt").read_text()
     assert "running elsewhere" not in capsys.readouterr().err
+
+
+def test_a_training_that_runs_elsewhere_keeps_its_checkpoints(study_in):
+    """The process of the first trial was suspended for longer than a database waits."""
+    tuned = study_in()
+    folder = trial_folder(tuned.folder, killed(tuned))
+    (folder / "log.txt").write_text("x\n")
+    _retry(*retrying(tuned, 1)[1:])
+    with locked_elsewhere(folder / "lock"):
+        tuned.tuner(2).run()
+    assert states(tuned) == ["complete", "interrupted", "failed", "complete"]
+    assert any((folder / "checkpoints").iterdir())
 
 
 def test_a_database_finds_a_killed_trial(study_in, tmp_path, monkeypatch, capsys):
