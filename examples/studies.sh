@@ -2,8 +2,8 @@
 
 # tune SYSTEM SPACE [options of fairseq-doc tune] -- fairseq-train ...: tune, or resume, and write a report.
 tune() {
-    local study=(--study "$1" --storage "sqlite:///$studies/tune.db" --dir "$studies/$1")
-    fairseq-doc tune "$2" "${study[@]}" "${@:3}"
+    local study=(--study "$1" --storage "sqlite:///$studies/tune.db")
+    fairseq-doc tune "$2" "${study[@]}" --dir "$studies/$1" "${@:3}"
     fairseq-doc tune "${study[@]}" --report "$studies/$1/report" --overwrite
 }
 

@@ -5,7 +5,8 @@ loses a best validation in between. Here it is then written alone. checkpoint_la
 when the learning-rate scheduler ends the training, so that the same command does not train further.
 
 With fine-tuning stages, which start from the best model at the end of an epoch, a validation within
-an epoch does not write checkpoint_best.pt.
+an epoch does not write checkpoint_best.pt. A second training in one process starts without the best
+loss of the first.
 """
 
 import copy
@@ -28,7 +29,7 @@ def keep_best(validate_and_save, cfg, trainer, task, epoch_itr, valid_subsets, e
     saved = should_stop or (end_of_epoch and epoch_itr.epoch % interval == 0)
     ends = getattr(trainer.lr_scheduler, "ended", False) and not saved
     if losses[0] is not None and (ends or _is_new_best(cfg.checkpoint, losses[0])):
-        settings = copy.copy(cfg.checkpoint)  # deep
+        settings = copy.copy(cfg.checkpoint)
         # No other checkpoints, except for the last one at the end.
         settings.no_epoch_checkpoints = True
         settings.no_last_checkpoints |= not ends

@@ -82,10 +82,12 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
     usage_error = first_usage_error(error)
     if usage_error is not None:
         return with_flags(usage_error)
+    text = str(error)
     if isinstance(error, ProcessRaisedException):  # a worker's traceback as text
-        found = re.search(r"^fairseq_doc\.errors\.FairseqDocError: (.*)", str(error), re.M)
-        return found[1] if found else None
-    text = " ".join(str(error).split())
+        if found := re.search(r"^fairseq_doc\.[\w.]+Error: (.*)", text, re.M):
+            return found[1]
+        text = text.strip().rpartition("\n")[2].partition(": ")[2]
+    text = " ".join(text.split())
     for beginning, advice in _OF_FAIRSEQ.items():
         if text.startswith(beginning):
             return text[:LONGEST].rstrip(".") + advice

@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 from torch import distributed
 from torch.distributed import distributed_c10d
 
-from fairseq_doc.errors import FairseqDocError, require, shown
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.fairseq_patches.wrapping import replaces
 
 TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds for which a worker waits for the others
@@ -189,7 +189,8 @@ def join_in_time(distributed_init, cfg):
     limit applies, since one worker can save or validate for a long time."""
     initialize = distributed.init_process_group
     seconds = os.environ.get(TIMEOUT, "45")
-    require(seconds.isdecimal(), TIMEOUT, "a number of seconds", seconds)
+    if not seconds.isdecimal():
+        raise FairseqDocError(f"{TIMEOUT}: expected a number of seconds; got {shown(seconds)}")
     timeout = timedelta(seconds=int(seconds))
     distributed.init_process_group = functools.partial(initialize, timeout=timeout)
     try:

@@ -14,9 +14,8 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import lock
 
-_UNFINISHED = re.compile(
-    r"\.(checkpoint|crash).*\.\w{8}\.part"
-)  # a temporary file of files.whole_file
+# A temporary file of files.whole_file
+_UNFINISHED = re.compile(r"\.(checkpoint|crash).*\.\w{8}\.part")
 
 _locks: dict[str, IO[str]] = {}  # {path: open file that holds a lock of this process}
 

@@ -1,6 +1,7 @@
 """Replacing a function of fairseq by a wrapper that calls it."""
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,10 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
                 return wrapper(original, *args, **kwargs)
 
             setattr(changed, name, wrapped)
+            if (
+                changed is not owner
+            ):  # in processes that fairseq starts, functions have other globals
+                changed.main.__globals__[name] = wrapped
 
         _replacements.append(replace)
         return wrapper
@@ -32,8 +37,10 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
 def running(owner: Any) -> Any:
     """``owner``, or the program that runs if it is a second copy of this module, as with
     ``python -m fairseq_cli.train``."""
-    program, file = sys.modules["__main__"], getattr(owner, "__file__", None)
-    return program if file and getattr(program, "__file__", None) == file else owner
+    program = sys.modules["__main__"]
+    files = [getattr(module, "__file__", None) for module in (owner, program)]
+    is_copy = None not in files and len(set(map(os.path.realpath, files))) == 1
+    return program if is_copy else owner
 
 
 def apply() -> None:

@@ -224,7 +224,8 @@ class BpttLanguageModelingTask(FairseqTask):
         if n_columns % num_shards:
             raise FairseqDocError(
                 f"split {dataset.split!r}: the number of columns must be a multiple of the number "
-                f"of workers, {num_shards}; got {n_columns}; give --batch-size-valid"
+                f"of workers, {num_shards}; got {n_columns}; give another --batch-size-valid "
+                "(fairseq-eval-lm: --batch-size)"
             )
         columns = columns_of(dataset, n_columns)
         targets = n_columns * (columns.size(1) - 1)

@@ -95,14 +95,10 @@ def _retry(study: Study, settings: Options) -> None:
             known = ", ".join(map(str, running)) or "none"
             raise FairseqDocError(f"--retry: expected a running trial, {known}; got {own}")
         if (folder := trial_folder(settings.folder, running[own])).exists():
-            _lock(folder, f"--retry {own}: expected a killed process; its training still runs")
+            message = f"--retry {own}: expected a killed process; its training still runs"
+            lock(folder / LOCK, message).close()
         study.tell(own, state=TrialState.FAIL)
         study.enqueue_trial(running[own].params, running[own].user_attrs)
-
-
-def _lock(folder: Path, message: str) -> None:
-    """Raise ``FairseqDocError`` if another process trains in a trial's folder."""
-    lock(folder / LOCK, message).close()
 
 
 class Tuner:
@@ -113,6 +109,7 @@ class Tuner:
         self._study.sampler = TrialSampler(settings)
         self._error: FairseqDocError | None = None
         self._failures = 0  # in a row
+        self._busy: set[Path] = set()  # folders in which this process trains
 
     def run(self) -> None:
         """Tune; another call resumes. Raises if the first training fails, or several in a row."""
@@ -156,6 +153,7 @@ class Tuner:
         except BaseException:
             self._ending.set()  # otherwise Optuna waits for the other workers' trainings
             raise
+        self._busy.add(folder)
         try:
             return training.run(self._settings.workers, self._ending)
         except Interrupted:
@@ -163,6 +161,8 @@ class Tuner:
             self._study.stop()
         except (FairseqDocError, OSError) as error:
             trial.set_user_attr(PROBLEM, str(error))
+        finally:
+            self._busy.discard(folder)
         return math.nan
 
     def _ended(self, study: Study, trial: FrozenTrial) -> None:
@@ -191,12 +191,13 @@ class Tuner:
         self._ending.set()
 
     def _remove_checkpoints(self, trials: list[FrozenTrial], best: FrozenTrial | None) -> None:
-        """Remove the checkpoints of all ended trials except the best one."""
+        """Remove the checkpoints of all ended trials except the best one, and except where a retry of
+        the trial trains, here or in another process."""
         own = trial_folder(self._settings.folder, best) if best else None
         for trial in trials:
             folder = trial_folder(self._settings.folder, trial)
-            ended = state_of(trial) in ("complete", "diverged", "failed") and folder != own
-            if ended and (folder / CHECKPOINTS).exists():
-                with contextlib.suppress(FairseqDocError):  # another process retries the trial
-                    _lock(folder, "")
+            ended = state_of(trial) in ("complete", "diverged", "failed")
+            # This process's lock would be lost with a second one on the same file.
+            if ended and folder != own and folder not in self._busy:
+                with contextlib.suppress(FairseqDocError, OSError), lock(folder / LOCK, ""):
                     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

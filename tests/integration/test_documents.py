@@ -168,7 +168,7 @@ def test_the_published_size_is_trained_by_one_command_which_resumes(checkout):
     assert re.search(r"checkpoint_last.pt \(epoch \d @ 3 updates\)", log)
     command = "DATA=data-bin/ptb examples/wikitext2/two_cores.sh doc 1"
     assert "test: perplexity" in checkout.shell(command)
-    assert (checkout.folder / "checkpoints" / "wikitext2" / "two_cores_doc_1").is_dir()
+    assert (checkout.folder / "checkpoints" / "two_cores_doc_1_wikitext2").is_dir()
 
 
 def test_the_methods_from_python_are_those_of_the_page(checkout):

@@ -10,7 +10,7 @@ import pytest
 from conftest import BIN, ROOT, fail, run, shim
 from fairseq import options
 
-from fairseq_doc.cli.main import make_parser
+from fairseq_doc.cli.main import make_parser, settings_of
 from fairseq_doc.tuning.systems import chosen_systems
 
 EXAMPLES = ROOT / "examples"
@@ -67,7 +67,9 @@ def write_best(studies, name, **settings):
 def tuned_words(script, tmp_path):
     """The words that a script's ``fairseq-doc tune`` gives to fairseq-train."""
     words = words_of(script, tmp_path, "fairseq-doc")
-    return words[words.index("fairseq-train") + 1 : words.index("tune", 1)]
+    report = words.index("tune", 1)
+    assert settings_of(make_parser("tune").parse_args(words[report:])).overwrite
+    return words[words.index("fairseq-train") + 1 : report]
 
 
 def test_the_compared_systems_have_one_size_and_other_options_follow(compared):

@@ -164,6 +164,7 @@ def test_other_tensors_are_refused(foreign, tmp_path, change, problem):
         (["x", *"abcdef"], [], "expected </s> or <eos> or xxbos in the list of words"),
         (["x", *"abcdef"], ["--unknown", "oov"], "xxbos and oov in the list"),
         (WORDS, ["--unknown", "oov"], "oov"),
+        (["<eos>", "</s>", *"abcde"], ["--end-mark", "<eos>"], "expected no word </s>"),
     ],
 )
 def test_other_words_are_refused(foreign, tmp_path, words, options, problem):

@@ -57,6 +57,10 @@ CORRECTED = [
     (OSError(errno.EROFS, "Read-only file system", "ro/ck"), ["cannot open ro/ck: Read-only"]),
     (during(SystemExit(2), FairseqDocError("bad codes")), ["error: bad codes"]),
     (ProcessRaisedException(SPAWNED, 0, 1), ["error: --lr: got x"]),  # one of several GPUs'
+    (
+        ProcessRaisedException("-- Process 0\nAssertionError: Must specify batch size", 0, 1),
+        ["need --batch-size"],
+    ),
     (RuntimeError(LOST), ["another worker ended"]),
     (during(RuntimeError(LOST), Exception(UNLOADABLE)), ["another worker ended", "reset"]),
 ]

@@ -146,6 +146,12 @@ def test_what_cannot_work_is_refused(machine, command, count, environ, options, 
     assert message in refusal(prepared, environ, **options)
 
 
+def test_a_timeout_that_is_no_number_is_refused(monkeypatch):
+    monkeypatch.setenv(launchers.TIMEOUT, "1m")
+    problem = f"{launchers.TIMEOUT}: expected a number of seconds; got '1m'"
+    assert refusal(launchers.join_in_time, None, None) == problem
+
+
 @pytest.mark.parametrize(
     "program", ["/bin/fairseq-eval-lm", "fairseq_cli/interactive.py", "fairseq-generate"]
 )

@@ -31,9 +31,14 @@ def test_a_function_is_replaced_by_one_that_calls_it(monkeypatch):
 def test_the_program_is_changed_if_it_is_a_second_copy_of_the_module(monkeypatch):
     """``python -m fairseq_cli.train``, which tune and compare start, is not fairseq_cli.train."""
     monkeypatch.setattr(wrapping, "_replacements", [])
-    module, program = (SimpleNamespace(__file__="train.py", double=abs) for _ in range(2))
+    code = {"double": abs, "__file__": "train.py"}
+    exec("def main():\n    return double(3)", code)
+    module, program = (
+        SimpleNamespace(**code),
+        SimpleNamespace(**code),
+    )  # as multiprocessing makes it
     monkeypatch.setitem(sys.modules, "__main__", program)
     wrapping.replaces(module, "double")(lambda double, x: -double(x))
     wrapping.apply()
-    assert program.double(3) == -3 and module.double is abs
+    assert program.double(3) == program.main() == -3 and module.double is abs
     assert wrapping.running(SimpleNamespace(__file__="interactive.py")) is not program

@@ -192,7 +192,7 @@ def test_batches_that_are_no_columns(settings, problem):
 
 
 def test_evaluation_columns_must_divide_over_the_workers():
-    problem = "split 'valid': .* multiple of the number of workers, 3; got 10"
+    problem = "split 'valid': .* multiple of the number of workers, 3; got 10; give another --batch"
     data, it = stream(split="valid"), task()
     assert_refused(problem, it.get_batch_iterator, data, max_sentences=10, num_shards=3)
     assert_refused(problem, it.eval_lm_dataloader, data, batch_size=10, num_shards=3)

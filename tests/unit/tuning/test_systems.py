@@ -48,6 +48,7 @@ def test_a_translation_gets_systems_alone():
     [
         (["--lr", "3", "data"], "expected fairseq-train DATA, then options; got '--lr'"),
         (["data", "--arch", "lstm_doc_lm"], "--arch cannot be given"),
+        (["data", "-a", "lstm_doc_lm"], "--arch cannot be given"),
     ],
 )
 def test_what_the_usual_systems_cannot_complete_is_refused(words, problem):

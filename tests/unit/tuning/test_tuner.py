@@ -173,6 +173,17 @@ def test_a_training_that_runs_elsewhere_keeps_its_checkpoints(study_in):
     assert any((folder / "checkpoints").iterdir())
 
 
+def test_a_retry_in_this_process_keeps_its_checkpoints(study_in):
+    tuned = study_in()
+    tuned.tuner(1).run()
+    tuner, (trial,) = tuned.tuner(2), tuned.study.get_trials()
+    checkpoints = trial_folder(tuned.folder, trial) / "checkpoints"
+    for busy, kept in (({checkpoints.parent}, True), (set(), False)):
+        tuner._busy = busy
+        tuner._remove_checkpoints([trial], None)
+        assert checkpoints.exists() == kept
+
+
 def test_a_database_finds_a_killed_trial(study_in, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(storage_module, "STALE", 1)
     tuned = study_in()
