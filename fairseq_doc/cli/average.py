@@ -28,7 +28,7 @@ class Options:
         "average the folder's last N checkpoints saved at the end of an epoch, such as checkpoint12.pt",
         metavar="N",
         least=1,
-        without=("last_updates",),
+        without=("last-updates",),
     )
     last_updates: int | None = option(
         "average the last N checkpoints in the folder from --save-interval-updates, such as "

@@ -93,7 +93,7 @@ def _add_figures_as_written(rows: dict[str, dict[str, Any]], data: str, say: Say
     for split in SPLITS:
         counts = raw_counts.read(data, split)
         if counts is None:
-            say(raw_counts.missing(data))
+            say(raw_counts.missing(data, split))
             return
         for row in rows.values():
             values = row[split]["values"]

@@ -110,13 +110,15 @@ def run(settings: Options) -> dict[str, Any]:
         perplexity.check_text(ensemble, name, settings.scorer, columns)
     counts = raw_counts.read(settings.data, split)
     if counts is None:
-        remark("eval-lm", raw_counts.missing(settings.data))
+        remark("eval-lm", raw_counts.missing(settings.data, split))
     start = time.perf_counter()
-    torch.manual_seed(samples.seed if samples else 1)
+    seed = samples.seed if samples else 1
+    torch.manual_seed(seed)
     found = _searched(settings, ensemble)
     scorer, result = found.settings, found.best
     before = time.perf_counter() - start
     if result is None or settings.dynamic_search or split != SEARCHED:
+        torch.manual_seed(seed)  # the search has drawn masks
         result = perplexity.evaluate(ensemble, split, columns, scorer)
     return {
         "perplexity": result.perplexity,

@@ -53,7 +53,7 @@ def check_outputs(
     """
     outputs = [*files_written(settings).values(), *paths]
     alone = [*inputs, *files_read(settings, once=True)]
-    read = [path for path in (*files_read(settings), *inputs) if path and path != "-"]
+    read = [path for path in (*files_read(settings), *inputs) if path]
     uses = Counter(os.path.realpath(path) for one in read for path in _files_of(one))
     uses.update(map(os.path.realpath, outputs))
     for path in (*outputs, *alone):

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite
 from pathlib import Path
@@ -151,7 +151,11 @@ def run(settings: Options) -> dict[str, Any]:
         kaldi = settings.first_pass, settings.costs, settings.reference
         lists, references = read_kaldi(settings.nbest, *kaldi)
     else:
-        translations = settings.nbest_data, settings.reference, form != WORDS
+        translations = (
+            settings.nbest_data,
+            settings.reference,
+            replace(form, language=WORDS.language) != WORDS,
+        )
         lists, references = read_translations(settings.nbest, *translations)
     judge = None
     if references is not None and settings.metric is not None:
@@ -204,7 +208,11 @@ def as_text(result: dict[str, Any]) -> str:
         if tuning:
             lines[-1] += f", the best of {len(tuning):,} pairs"
             points = [{"weight": weight, "bonus": bonus} for weight, bonus, _ in tuning]
-            best = {name: result[name] for name in ("weight", "bonus") if result[name]}
+            best = {
+                name: result[name]
+                for name in ("weight", "bonus")
+                if result[name] or name == "bonus"
+            }
             for name in ends(points, best):
                 grid = {"weight": "--weights", "bonus": "--bonuses"}[name]
                 lines.append(f"this {name} is the first or last one tried: give other {grid}")

@@ -53,7 +53,7 @@ def read_pairs(path: str) -> list[Pair]:
         elif line.count("\t") == 1:
             found = dict(zip(columns, line.split("\t"), strict=True))
         texts = found.get(GOOD), found.get(BAD)
-        if not all(isinstance(text, str) and text.strip() for text in texts):
+        if not all(isinstance(text, str) and text.strip() and _is_text(text) for text in texts):
             raise FairseqDocError(
                 f"{path}: line {number}: expected {GOOD} and {BAD} in a JSON object, or two "
                 f"sentences with a tab between; got {shown(line)}"
@@ -63,6 +63,11 @@ def read_pairs(path: str) -> list[Pair]:
     if not pairs:
         raise FairseqDocError(f"{path}: expected pairs of sentences, one per line; got none")
     return pairs
+
+
+def _is_text(text: str) -> bool:
+    """Whether a string has no lone surrogate, which JSON can spell."""
+    return text.encode(errors="ignore").decode() == text
 
 
 def judge(

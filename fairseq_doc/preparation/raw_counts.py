@@ -82,9 +82,9 @@ def read(data: str, split: str) -> RawCounts | None:
         ) from None
 
 
-def missing(data: str) -> str:
-    """A remark on a folder without them."""
+def missing(data: str, split: str) -> str:
+    """A remark on a folder without those of a split."""
     return (
-        f"no perplexity a word and no bits a character: {data} has no {NAME}, which prepare-lm "
-        "writes"
+        f"no perplexity a word and no bits a character: {data} has no counts of {split} in {NAME}, "
+        "which prepare-lm writes"
     )

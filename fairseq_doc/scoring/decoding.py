@@ -12,7 +12,7 @@ from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, check_count
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
-from fairseq_doc.evaluation.translation import SearchOptions, Source, Translator
+from fairseq_doc.evaluation.translation import MAX_LENPEN, SearchOptions, Source, Translator
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import option, parse_grid
 from fairseq_doc.scoring.metrics import METRICS, metric_of
@@ -50,8 +50,9 @@ class DecodingOptions:
                 f"--tune-beams: expected numbers of at least 1, such as 1,2,5,10; got {self.beams!r}"
             )
         lenpens = parse_grid("--tune-lenpens", self.lenpens)
-        for lenpen in (lenpens[0], lenpens[-1]):
-            SearchOptions(lenpen=lenpen)  # its constructor checks it
+        bound = f"--tune-lenpens: expected numbers between {-MAX_LENPEN} and {MAX_LENPEN}"
+        if max(map(abs, lenpens)) > MAX_LENPEN:
+            raise FairseqDocError(f"{bound}; got {self.lenpens}")
         return list(product(sorted(set(map(int, beams))), lenpens))
 
     def read(self) -> tuple[list[str], list[str]]:
@@ -60,6 +61,8 @@ class DecodingOptions:
         check_count(str(self.input), lines, str(self.reference), references)
         if not lines:
             raise FairseqDocError(f"{self.input}: expected at least one line; got none")
+        if not any(map(str.split, references)):
+            raise FairseqDocError(f"{self.reference}: expected words; got empty lines alone")
         return lines, references
 
 

@@ -145,15 +145,18 @@ def read_translations(
         keys = [f"{number}-{k}" for k in range(1, len(texts) + 1)]
         lists.append(NBestList(str(number), texts, np.array(sentence.log_probs), keys))
     firsts = [one.texts[0] for one in lists]
-    if (plain or reference) and (any(map(BPE_MARK.search, firsts)) or looks_tokenized(firsts)):
+    is_tokenized = data is not None and undo.tokenizer == "none"  # text that exists only so
+    apart = looks_tokenized(firsts) and not is_tokenized
+    if (plain or reference) and (any(map(BPE_MARK.search, firsts)) or apart):
         raise FairseqDocError(
             f"{path}: expected plain text; got candidates that have marks of BPE or look tokenised: "
             "give --nbest-data, the folder from which they were generated"
         )
     if reference is None:
         return lists, None
-    is_tokenized = data is not None and undo.tokenizer == "none"  # text that exists only so
-    references = read_references(reference, ReadOptions(tokenized_reference=is_tokenized))
+    references = read_references(
+        reference, ReadOptions(tokenized_reference=is_tokenized, allow_unknown=True)
+    )
     check_count(path, generated, reference, references)
     if data is None and generated[0].target is not None:
         undo = find_undoing(path, (), generated, references)  # targets are as in the prepared data

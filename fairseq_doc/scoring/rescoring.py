@@ -131,7 +131,8 @@ class Rescorer:
         them; and the scores of the lists with the best.
 
         Carried states depend on the weights. So with ``carry`` the lists are scored again with the
-        weights found, and the weights tuned again, until they repeat, at most ``MAX_ROUNDS`` times.
+        weights found, and the weights tuned again, until they repeat, at most ``MAX_ROUNDS`` times
+        (once more if the first weights, zeros, are not in the grid).
         The result is the best of the weights with which lists were scored, so that its value can be
         reproduced.
         """

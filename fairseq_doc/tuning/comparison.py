@@ -147,6 +147,7 @@ def _read_options(args: Namespace) -> ReadOptions:
         lang=args.target_lang,
         data=None if settings is None else data,
         tokenized_reference=is_tokenized,
+        allow_unknown=True,
     )
 
 

@@ -163,6 +163,9 @@ def test_samples_and_temperature(corpus, melis):
         for more in ([], [], ["--seed", "2"], ["--dropout-scale", "0"])
     )
     assert first == again != other
+    found = result_of(*samples, "--temperature", "search")
+    given = result_of(*samples, "--temperature", repr(found["temperature"]))
+    assert found["nll"] == given["nll"]  # the search draws masks, too
     two = result_of(*settings, "--batch-size", "2")
     assert none == pytest.approx(two["nll"], rel=1e-5)
     assert abs(first / two["nll"] - 1) < 0.1 and plain["samples"] == 0

@@ -72,6 +72,14 @@ def test_lists_are_described_by_the_first_candidates_and_the_best(trees):
     assert text_of("evalb gold nbest")[-1].split() == ["f1", "87.50"]
 
 
+def test_the_best_candidate_has_no_needless_bracket(trees):
+    """Of a sentence without brackets every candidate has an F1 of 0."""
+    (trees / "gold").write_text(f"(S1 (UH Yes))\n{GOLD[0]}\n")
+    lists = [[(-1, "(S1 (INTJ (UH Yes)))"), (-2, "(S1 (UH Yes))")], [(-1, GOLD[0])]]
+    (trees / "nbest").write_bytes(gzip.compress(toy_trees.nbest_text(lists).encode()))
+    assert result_of("evalb gold nbest")[0]["oracle_f1"] == 100
+
+
 def test_sentences_are_excluded_with_a_warning(trees):
     clean, _ = result_of("evalb gold test")
     toy_trees.write_trees(trees / "gold", [GOLD[1], *GOLD, *[GOLD[0]] * 11])

@@ -119,6 +119,7 @@ def test_other_models_are_refused(folder, other, problem):
         (["a.pt", "a.pt"], "used twice"),
         (["a.pt", "b", "--last-epochs", "2"], "expected one folder"),
         (["a.pt", "--last-epochs", "2"], "a.pt"),
+        ([".", "--last-epochs", "2", "--last-updates", "2"], "combined with --last-updates"),
     ],
 )
 def test_what_is_no_mean_is_refused(words, problem):

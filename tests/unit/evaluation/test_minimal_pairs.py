@@ -99,6 +99,7 @@ def test_line_ends_and_a_header_are_no_text(tmp_path, text):
         ("a\t\n", "line 1: "),
         ('{"sentence_good": "a", "sentence_bad": 3}\n', "line 1: "),
         ('{"sentence_good": "a", "sent\n', "line 1: "),
+        ('{"sentence_good": "a", "sentence_bad": "\\ud83d"}\n', "line 1: "),
     ],
 )
 def test_what_is_no_pair_is_refused(tmp_path, text, problem):

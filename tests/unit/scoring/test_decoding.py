@@ -73,15 +73,19 @@ def test_a_beam_is_searched_once_and_ties_keep_the_order_of_the_grid(reference, 
         ({"beams": "5,0"}, "--tune-beams"),
         ({"beams": ""}, "--tune-beams"),
         ({"lenpens": "1"}, "--tune-lenpens"),
+        ({"lenpens": "0:20:1"}, "--tune-lenpens: expected numbers between -10 and 10; got 0:20:1"),
     ],
 )
 def test_options_that_are_refused(options, named):
     assert named in refusal(DecodingOptions, **{**FILES, **options})
 
 
-@pytest.mark.parametrize("lines, problem", [("a\nb\n", "got 2"), ("", "at least one line")])
-def test_files_of_different_lengths_or_without_lines(tmp_path, lines, problem):
+@pytest.mark.parametrize(
+    "lines, reference, problem",
+    [("a\nb\n", "a\n", "got 2"), ("", "", "at least one line"), ("a\n", "\n", "empty lines alone")],
+)
+def test_files_of_different_lengths_or_without_text(tmp_path, lines, reference, problem):
     paths = {name: str(tmp_path / name) for name in FILES}
     (tmp_path / "input").write_text(lines)
-    (tmp_path / "reference").write_text("a\n" if lines else "")
+    (tmp_path / "reference").write_text(reference)
     assert problem in refusal(DecodingOptions(**paths).read)

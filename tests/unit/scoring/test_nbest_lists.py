@@ -95,6 +95,17 @@ def test_translations_are_undone_as_their_folder_says(tmp_path, data):
     assert list(best_lines(lists, [1, 0])) == ["eine Katze,.", "ein Hund."]
 
 
+def test_text_that_exists_only_tokenised_is_compared_so(tmp_path, data):
+    """As in prepare-headline; its references may have <unk>."""
+    settings = f'{{"{MADE_BY}": {{}}, "bpe": "none", "tokenizer": "none", "target": "en"}}'
+    (data / "settings.json").write_text(settings)
+    lines = block(0, "a <unk> , b .", text="a <unk> , b .", target="a <unk> , b .")
+    lists, references = read_lists(
+        tmp_path, lines, references=["a <unk> , b ."], read=read_translations, data=data
+    )
+    assert lists[0].texts == references == ["a <unk> , b ."]
+
+
 def test_without_a_folder_the_d_lines_are_read(tmp_path):
     detokenised = block(0, "a@@ b .", text="ab.", target="a@@ b .")
     for references in (None, ["ab."]):
