@@ -25,7 +25,7 @@ from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.embedding_file import load_embedding_file
 from fairseq_doc.modules.mixture import MixtureOutput
-from fairseq_doc.options import check_needs, option
+from fairseq_doc.options import option
 
 
 @dataclass
@@ -48,12 +48,6 @@ class LanguageModelConfig(MixtureConfig):
         "48; default: full matrices)",
         least=1,
     )
-
-
-def check_mogrifier(cfg: Any) -> None:
-    """Refuse a rank without rounds."""
-    rounds = {"--mogrifier-rounds, such as 5": cfg.mogrifier_rounds}
-    check_needs(f"--mogrifier-rank {cfg.mogrifier_rank}", rounds, cfg.mogrifier_rank)
 
 
 def embedding_and_output_matrix(

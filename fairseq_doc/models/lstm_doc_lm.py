@@ -11,7 +11,6 @@ from fairseq_doc.models.language_model import (
     LanguageModelConfig,
     MixtureLanguageModel,
     RecurrentDecoder,
-    check_mogrifier,
     embedding_and_output_matrix,
 )
 from fairseq_doc.models.mixture_model import mixture_output, register_presets
@@ -41,7 +40,6 @@ class LSTMDocDecoder(RecurrentDecoder):
 
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
         check_ranges(LSTMDocLanguageModelConfig, cfg)
-        check_mogrifier(cfg)
         widths = [cfg.decoder_embed_dim] + parse_widths(cfg.layer_dims)
         components = parse_components(cfg.doc_components, len(widths) - 1)
         reach = float(cfg.init_range)

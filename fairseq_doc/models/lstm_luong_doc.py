@@ -72,9 +72,6 @@ class LuongEncoder(FairseqEncoder):
         rows = encoder_out["rows"]
         return {**encoder_out, "rows": [rows[index] for index in new_order.tolist()]}
 
-    def max_positions(self) -> int:
-        return 10**6  # no limit except the task's, as in fairseq's decoders
-
 
 class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
     """Decoder whose mixture has the layers 0 .. N + 1: embedding, LSTM layers, attentional vector."""

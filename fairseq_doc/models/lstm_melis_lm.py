@@ -19,7 +19,6 @@ from fairseq_doc.models.language_model import (
     LanguageModelConfig,
     MixtureLanguageModel,
     RecurrentDecoder,
-    check_mogrifier,
     embedding_and_output_matrix,
 )
 from fairseq_doc.models.mixture_model import mixture_output, register_presets
@@ -169,7 +168,6 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
             f"--state-dropout 0; got {cfg.state_dropout}": not cfg.state_dropout,
         }
         check_needs("--recurrent-dropout", needs, cfg.recurrent_dropout)
-        check_mogrifier(cfg)
         is_lstm = {f"--cell lstm; got {cfg.cell}": cell.name == "lstm"}
         check_needs("--mogrifier-rounds", is_lstm, cfg.mogrifier_rounds)
         require(cfg.embedding_ratio > 0, "embedding_ratio", "above 0", cfg.embedding_ratio)

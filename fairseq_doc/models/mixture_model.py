@@ -114,6 +114,16 @@ class MixtureModel:
     load_pretrained: ClassVar[Callable[..., Any]]
 
     @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Add the options. A flag that a preset turns on stays on if given; fairseq would turn it off."""
+        model: Any = super()
+        model.add_args(parser)
+        own = vars(cls)["__dataclass"].__dataclass_fields__
+        for action in parser._actions:
+            if action.dest in own and action.const is False:
+                action.const = True
+
+    @classmethod
     def from_pretrained(
         cls,
         model_name_or_path: str,

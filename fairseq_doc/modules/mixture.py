@@ -122,6 +122,7 @@ class MixtureOutput(nn.Module):
             )
         self.widths, self.components = list(widths), list(components)
         self.n_components = sum(components)
+        require(activation in ACTIVATIONS, "activation", " or ".join(ACTIVATIONS), activation)
         self.activation = ACTIVATIONS[activation]
         self.dropout, self.locked, self.precision = dropout, locked, precision
         self.weight = weight
@@ -231,7 +232,7 @@ class MixtureOutput(nn.Module):
             if not self.locked:
                 k = dropout(k, self.dropout, self.training)
             elif mask is not None:
-                k = (k.view(batch, time, -1, self.dim) * mask).flatten(2)
+                k = (k.unflatten(2, (self.components[int(n)], self.dim)) * mask).flatten(2)
             vectors.append(k)
         if self.mixture_weights is None:
             log_weights = last.new_zeros(batch, time, 1, dtype=sum_dtype(last.dtype))
@@ -285,5 +286,5 @@ class MixtureOutput(nn.Module):
         if is_divided:
             mixture_params = mixture_params / inverse
         log_probs = mixture_log_probs(self.unpack(mixture_params), precision=self.precision)
-        log_probs = log_probs.view(*mixture_params.shape[:-1], -1)
+        log_probs = log_probs.view(*mixture_params.shape[:-1], len(self.weight))
         return at_temperature(log_probs, inverse).to(log_probs.dtype) if is_divided else log_probs

@@ -71,7 +71,7 @@ def write_text(settings: LanguageModelText, files: dict[str, Path], folder: Path
     remark = None
     if settings.tokenizer == "moses":
         remark = moses_remark(settings.form.language)
-    elif settings.corpus == TEXT:
+    elif settings.corpus == TEXT and settings.like is None and settings.bpe != "sentencepiece":
         remark = untokenised(text_lines(folder / "train.txt"))
     if remark:
         say(remark)
@@ -97,8 +97,9 @@ def check_words(
             _check_published(files[split].name, "tokens", expected, found.tokens)
         # Of fairseq's own <s>, <pad>, </s> and <unk> a text has </s>, and perhaps <unk>.
         types = len(dictionary) - dictionary.nspecial + 1 + (splits["train"].unknown > 0)
-        what = "word types with the end mark"
-        _check_published(files["train"].name, what, settings.counts.types, types)
+        if not settings.threshold:
+            what = "word types with the end mark"
+            _check_published(files["train"].name, what, settings.counts.types, types)
     train, valid, test = (splits[split].unknown for split in SPLITS)
     if settings.like is None and train == 0 < max(valid, test):
         # Makes the rarest words unknown.

@@ -171,7 +171,7 @@ def write_text(settings: ParallelText, folder: Path, data: Path, say: Say) -> No
     with open(data / "dropped.tsv", "w", encoding="utf-8") as dropped:
         for split in reversed(settings.splits):  # training text, the longest, last
             _write_split(settings, split, folder, dropped, say)
-    if settings.tokenizer == "none":
+    if settings.tokenizer == "none" and settings.bpe != "sentencepiece":
         for name in (f"train.{side}" for side in settings.sides):
             if warning := untokenised(made_lines(folder / name), name):
                 say(warning)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import MAX_LINE, copy_file, text_lines, write_lines
 from fairseq_doc.preparation.binarisation import (
@@ -78,6 +79,7 @@ class Pipeline:
 
     def _learn(self, text: Path, model: Path, sides: Sequence[str], say: Say) -> None:
         if self.like is not None:
+            checksums.check(self.like / model.name)
             copy_file(self.like / model.name, model)
             return
         files = (text / f"train.{side}" for side in sides)

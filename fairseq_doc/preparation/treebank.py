@@ -79,7 +79,8 @@ def files_of(settings: Treebank) -> dict[str, list[Path]]:
     for split in SPLITS:
         files[split] = []
         for pattern in getattr(settings, split).split(","):
-            names = glob.glob(str(settings.folder / pattern), recursive=True)
+            folder = glob.escape(str(settings.folder))
+            names = glob.glob(os.path.join(folder, pattern), recursive=True)
             fitting = sorted(path for path in map(Path, names) if path.is_file())
             if not fitting:
                 raise FairseqDocError(

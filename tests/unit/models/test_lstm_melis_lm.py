@@ -91,7 +91,6 @@ def test_the_width_is_the_largest_within_the_budget(
         ({"doc_components": "1,2"}, "components 1,2"),
         ({"layers": 1, "intra_layer_dropout": 0.1}, "--intra-layer-dropout needs --layers above 1"),
         ({"component_dropout": 0.1}, "--component-dropout needs --doc-components"),
-        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs --mogrifier-rounds"),
         ({"mogrifier_rounds": 2, "cell": "nas"}, "--mogrifier-rounds needs --cell lstm; got nas"),
         *(({name: 1.0}, f"{name} must be in") for name in RATES),
         (

@@ -46,6 +46,15 @@ def test_the_command_line_reads_the_same_defaults(module, preset):
     assert set(given) == {f.name for f in fields(config) if f.name != "_name"}
 
 
+@every_preset
+def test_a_flag_that_a_preset_turns_on_stays_on_if_it_is_given(module, preset):
+    parser = argparse.ArgumentParser()
+    MODEL_REGISTRY[preset].add_args(parser)
+    flags = [action for action in parser._actions if isinstance(action.const, bool)]
+    given = vars(parser.parse_args([action.option_strings[0] for action in flags]))
+    assert len(flags) >= 2 and all(given[flag.dest] is True for flag in flags)
+
+
 def test_a_field_that_the_configuration_has_not_is_an_error():
     with pytest.raises(KeyError, match="hight"):
         register_presets(*base_of(lstm_doc_lm), {"lstm_doc_lm_high": {"hight": 1}})

@@ -48,6 +48,12 @@ def test_component_lists_that_cannot_be(text):
     assert_refused(f"components {text}: expected 4 numbers", parse_components, text, 3)
 
 
+def test_no_tokens_and_no_such_activation():
+    layer, h = output_layer([1, 0, 2], dropout=0.5), [x[:, :0] for x in layer_outputs()]
+    assert layer.log_probs(layer(h)[0]).shape == (len(h[0]), 0, len(layer.weight))
+    assert_refused("activation must be .*; got relu", output_layer, [0, 0, 1], activation="relu")
+
+
 @pytest.mark.parametrize("activation", ["tanh", "linear"])
 @pytest.mark.parametrize(
     "components", [[1, 3, 2], [0, 0, 4], [1, 0, 0], [0, 1, 0], [0, 0, 1]], ids=str

@@ -450,6 +450,10 @@ def test_like_an_earlier_folder(tmp_path, settings):
     assert new["dict.txt"] == files["dict.txt"]
     assert any("<unk>" in line for line in tokens(other, "train"))
     assert not any(line.startswith("warning: <unk>") for line in said)
+    if units := [name for name in files if name.endswith((".model", ".codes"))]:
+        (same / units[0]).write_bytes(b"changed")
+        message = refusal_leaving(tmp_path, prepared, folder, tmp_path / "more", like=same)
+        assert "damaged or was changed" in message
 
 
 @pytest.mark.parametrize(

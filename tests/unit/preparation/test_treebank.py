@@ -90,6 +90,11 @@ def test_the_folder_holds_the_data_the_text_and_the_trees(trees, tmp_path):
     assert len(lines_of(data / "trees" / "train.mrg")) == 3  # a tree a line
 
 
+def test_the_folders_name_is_no_pattern(trees, tmp_path):
+    trees = trees.rename(tmp_path / "wsj [v1]*")
+    assert (prepared(trees, tmp_path / "bin")[1] / "train.bin").is_file()
+
+
 def test_words_are_counted_in_lower_case_and_in_training_only(trees, tmp_path):
     rare = {"rex", "3,500", "cats", "-lrb-", "left"}
     for threshold, known in ((1, KNOWN | rare), (3, {"the", "dog"}), (4, set())):
