@@ -8,6 +8,9 @@ from fairseq_doc.conversion.foreign import dictionary_of, imported_checkpoint, r
 
 from .test_foreign import WORDS, Foreign, awd_lstm_lm
 
+# fairseq reads its configuration with hydra's old interface.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
 
 def save(path, seed, words=WORDS, **changes):
     """A checkpoint of a small language model; its state."""

@@ -57,7 +57,6 @@ def test_widths_that_cannot_be(text):
             {"mogrifier_rounds": 5, "mogrifier_rank": 0},
             "mogrifier_rank must be at least 1; got 0",
         ),
-        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs --mogrifier-rounds"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):
