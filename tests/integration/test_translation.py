@@ -319,7 +319,7 @@ def test_the_published_recipe_trains_three_systems_on_free_pairs_and_resumes(tmp
     )
     assert f"--path {saved[0]}/checkpoint_best.pt" in translated[0]
     assert calls(2, "--clip-norm", 5) == [[], [], [table]]
-    assert "--clip-norm 5'; got 'data-bin/tatoeba.en-de --clip-norm 2'" in fail(
+    assert "--clip-norm 5'; got 'data --clip-norm 2'" in fail(
         [*script, 2, "--clip-norm", 2], **places
     )
 
