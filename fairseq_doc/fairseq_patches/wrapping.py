@@ -23,9 +23,8 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
                 return wrapper(original, *args, **kwargs)
 
             setattr(changed, name, wrapped)
-            if (
-                changed is not owner
-            ):  # in processes that fairseq starts, functions have other globals
+            if changed is not owner:
+                # In processes that fairseq starts, the program's functions have other globals.
                 changed.main.__globals__[name] = wrapped
 
         _replacements.append(replace)

@@ -10,7 +10,7 @@ from itertools import groupby, product
 from operator import itemgetter
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError, check_count
+from fairseq_doc.errors import FairseqDocError, check_count, require
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
 from fairseq_doc.evaluation.translation import MAX_LENPEN, SearchOptions, Source, Translator
 from fairseq_doc.files import text_lines
@@ -50,9 +50,9 @@ class DecodingOptions:
                 f"--tune-beams: expected numbers of at least 1, such as 1,2,5,10; got {self.beams!r}"
             )
         lenpens = parse_grid("--tune-lenpens", self.lenpens)
-        bound = f"--tune-lenpens: expected numbers between {-MAX_LENPEN} and {MAX_LENPEN}"
-        if max(map(abs, lenpens)) > MAX_LENPEN:
-            raise FairseqDocError(f"{bound}; got {self.lenpens}")
+        is_in_range = max(map(abs, lenpens)) <= MAX_LENPEN
+        bounds = f"between {-MAX_LENPEN} and {MAX_LENPEN}"
+        require(is_in_range, "--tune-lenpens", bounds, self.lenpens)
         return list(product(sorted(set(map(int, beams))), lenpens))
 
     def read(self) -> tuple[list[str], list[str]]:

@@ -73,7 +73,7 @@ def test_a_beam_is_searched_once_and_ties_keep_the_order_of_the_grid(reference, 
         ({"beams": "5,0"}, "--tune-beams"),
         ({"beams": ""}, "--tune-beams"),
         ({"lenpens": "1"}, "--tune-lenpens"),
-        ({"lenpens": "0:20:1"}, "--tune-lenpens: expected numbers between -10 and 10; got 0:20:1"),
+        ({"lenpens": "0:20:1"}, "--tune-lenpens must be between -10 and 10; got 0:20:1"),
     ],
 )
 def test_options_that_are_refused(options, named):
