@@ -146,7 +146,10 @@ class TextOptions:
     empty_lines: bool = option("score the end mark of empty lines (default: an error)", False)
     max_words: int = option("maximal number of words or bytes per line", MAX_WORDS, least=1)
     max_tokens: int = option(
-        "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, least=1
+        "tokens scored at once; changes memory and speed, not results",
+        MAX_TOKENS,
+        least=1,
+        without=("dynamic",),
     )
 
     def read(self, data: str) -> tuple[list[str], TextForm]:

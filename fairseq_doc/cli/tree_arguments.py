@@ -18,8 +18,8 @@ class TreeOptions:
     """Options of both commands."""
 
     prm: str | None = option(
-        "EVALB's parameter file (default: COLLINS.prm, but a quote deleted from only one of the two "
-        "trees is kept in both)",
+        "EVALB's parameter file, for F1 (default: COLLINS.prm, but a quote deleted from only one of the "
+        "two trees is kept in both)",
         reads=True,
     )
     strip_root: bool = option(

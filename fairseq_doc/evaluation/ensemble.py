@@ -121,9 +121,11 @@ def load_models(
                 f"precision: expected a model of this package; got {path}, a {name}", "precision"
             )
         if dropout_scale != 1.0:
-            for name in settings:
-                if name.endswith("dropout"):
-                    settings[name] *= dropout_scale
+            rates = {name: settings[name] for name in settings if name.endswith("dropout")}
+            for name, rate in rates.items():
+                most = f"below {1 / rate:g} for the {name} of {rate:g}" if rate else ""
+                require(rate * dropout_scale < 1, "dropout_scale", most, dropout_scale)
+                settings[name] = rate * dropout_scale
         try:
             (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [path], task=task, state=state

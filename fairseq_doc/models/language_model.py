@@ -6,7 +6,7 @@ Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components,
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 import torch
 from fairseq.data import Dictionary
@@ -174,9 +174,17 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
 class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
     """A language model whose decoder is a :class:`RecurrentDecoder`."""
 
+    decoder_class: ClassVar[type]  # made from the options and the dictionary
+
     @classmethod
-    def with_embeddings(cls, decoder: RecurrentDecoder, cfg: Any) -> Any:
+    def build_model(cls, cfg: Any, task: Any) -> Any:
         """The model, with weights from ``--decoder-embed-path`` or ``--grow-from`` if given."""
+        if hasattr(task, "src_dict"):
+            raise FairseqDocError(
+                "--arch: expected an encoder-decoder, such as lstm_luong_doc, for this task; got a "
+                "language model"
+            )
+        decoder = cls.decoder_class(cfg, task.target_dictionary)
         model = grow(cls(decoder), cfg)
         if cfg.decoder_embed_path:
             load_embedding_file(decoder.embedding, cfg.decoder_embed_path, decoder.dictionary)

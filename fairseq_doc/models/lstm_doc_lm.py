@@ -98,9 +98,7 @@ class LSTMDocLanguageModelConfig(LanguageModelConfig):
 class LSTMDocLanguageModel(MixtureLanguageModel):
     """AWD-LSTM-DOC (Takase et al., 2018, section 5)."""
 
-    @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> "LSTMDocLanguageModel":
-        return cls.with_embeddings(LSTMDocDecoder(cfg, task.target_dictionary), cfg)
+    decoder_class = LSTMDocDecoder
 
 
 _AWD: dict[str, Any] = {"doc_components": "0,0,0,1", "plain_output": True}

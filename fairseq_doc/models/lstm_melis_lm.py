@@ -155,6 +155,8 @@ class LSTMMelisLanguageModelConfig(LanguageModelConfig):
 class LSTMMelisLanguageModel(MixtureLanguageModel):
     """The models of Melis et al. (2018)."""
 
+    decoder_class = MelisDecoder
+
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMMelisLanguageModel":
         check_ranges(LSTMMelisLanguageModelConfig, cfg)
@@ -171,10 +173,10 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
         is_lstm = {f"--cell lstm; got {cfg.cell}": cell.name == "lstm"}
         check_needs("--mogrifier-rounds", is_lstm, cfg.mogrifier_rounds)
         require(cfg.embedding_ratio > 0, "embedding_ratio", "above 0", cfg.embedding_ratio)
-        dictionary = task.target_dictionary
         if cfg.num_params is not None:
-            cfg = OmegaConf.merge(cfg, {"hidden_size": width_of_budget(cfg, dictionary)})
-        return cls.with_embeddings(MelisDecoder(cfg, dictionary), cfg)
+            width = width_of_budget(cfg, task.target_dictionary)
+            cfg = OmegaConf.merge(cfg, {"hidden_size": width})
+        return super().build_model(cfg, task)
 
 
 def _dropouts(**rates: float) -> dict[str, float]:

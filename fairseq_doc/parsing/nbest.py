@@ -8,9 +8,10 @@ There are three forms, for N candidates of sentence I, where I starts at 0 or 1:
                       ...
 
 The second form is that of the Charniak parser, with empty lines between sentences. The third is that
-of recurrent neural network grammars (RNNG): unordered samples, possibly with repetitions, without
-tags and rare words; see ``sentence`` in :func:`fairseq_doc.preparation.trees.parse_tree`. If the
-parser failed, there is the tree ``(())`` with any score, or no candidate.
+of recurrent neural network grammars (RNNG): samples, possibly with repetitions, without tags and
+rare words; see ``sentence`` in :func:`fairseq_doc.preparation.trees.parse_tree`. They have no order,
+so that they are sorted by score. If the parser failed, there is the tree ``(())`` with any score, or
+no candidate.
 """
 
 import math
@@ -50,7 +51,7 @@ def is_nbest(path: str) -> bool:
 
 
 def read_nbest(path: str) -> list[list[Candidate]]:
-    """The candidates of each sentence, in the file's order."""
+    """The candidates of each sentence in the file's order, but samples sorted by score."""
     lists: list[list[Candidate]] = []
     first = 0  # number of the first sentence
     lines = ((n, line) for n, line in enumerate(text_lines(path), start=1) if line.strip())
@@ -69,7 +70,7 @@ def read_nbest(path: str) -> list[list[Candidate]]:
             first = int(index == 1)
         expected = first + len(lists)
         if row and lists and index == expected - 1:
-            lists[-1] += own
+            lists[-1] = sorted(lists[-1] + own, key=_likelier)
         elif index == expected:
             lists.append(own)
         else:
@@ -80,6 +81,11 @@ def read_nbest(path: str) -> list[list[Candidate]]:
     if not lists:
         raise FairseqDocError(f"{path}: expected n-best lists of trees; got an empty file")
     return lists
+
+
+def _likelier(one: Candidate) -> tuple[bool, float]:
+    """A key that sorts candidates by falling score, failed parses last."""
+    return _WITHOUT_WORDS.fullmatch(one.text) is not None, -one.score
 
 
 def _below_header(

@@ -130,8 +130,8 @@ class TextForm:
         words = list(self._written(line))
         if [token for _, own in words for token in own] != list(tokens):
             raise FairseqDocError(
-                f"expected tokens that make up the words between blanks; got others in "
-                f"{shown(line)}: give units for a row a token",
+                "expected tokens that make up the words between blanks (give units for a row a "
+                f"token); got others in {shown(line)}",
                 "units",
             )
         return [(word, len(own)) for word, own in words]

@@ -29,6 +29,7 @@ APART = re.compile(r"\s,(?=\s|$)|\s\.\s*$|\s(?:['\u2019]|&apos;)\s?s\b|@-@|&(?:a
 # above 0.97 in tokenised text (Multi30k, Tatoeba and Debian's descriptions in English, German and
 # French; headlines of Reuters).
 TOKENIZED_SHARE = 0.2
+TOKENIZED_LINES = 0.01  # of all lines: in Chinese hardly any line matches either pattern
 AGREEING_SHARE = 0.5  # in another file, hardly any line agrees
 
 
@@ -55,7 +56,7 @@ class ReadOptions:
     allow_unknown: bool = option(
         "score lines with <unk> or \u2047 as they are, and report their number", False
     )
-    lang: str = option("language for --tokenizer", "en")
+    lang: str = option("language for --tokenizer; --data knows its own", "en")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def read_references(path: str, options: ReadOptions = ReadOptions()) -> list[str
 def looks_tokenized(lines: Sequence[str]) -> bool:
     """Whether punctuation is separated from words, as in tokenised text."""
     apart, attached = (sum(map(bool, map(mark.search, lines))) for mark in (APART, ATTACHED))
-    return apart > TOKENIZED_SHARE * (apart + attached)
+    return apart > max(TOKENIZED_SHARE * (apart + attached), TOKENIZED_LINES * len(lines))
 
 
 def _check_plain(
@@ -123,16 +124,18 @@ def _check_plain(
     """Raise ``FairseqDocError`` for lines that are not plain text: references, numbered from 1, or
     hypotheses after ``undoing``, numbered from 0. ``place`` names the file and what is numbered."""
     bpe, tokenizer = "give the raw references, before BPE", "give raw references"
-    start, after = 1, ""
+    unknown, start, after = "use", 1, ""
     if undoing is not None:
         bpe, tokenizer = "give --bpe", "give --tokenizer moses"
-        start, after = 0, f" after undoing {undoing}"
+        if options.data is not None:
+            bpe = tokenizer = "give --data, the folder from which they were generated"
+        unknown, start, after = "generate with --unkpen, or give", 0, f" after undoing {undoing}"
     problems = [(BPE_MARK, "holds a mark of BPE, @@ or \u2581", bpe)]
     if not options.allow_unknown:
-        remedy = "generate with --unkpen, or give --allow-unknown"
-        problems.append((UNKNOWN, "holds <unk> or \u2047", remedy))
+        problems.append((UNKNOWN, "holds <unk> or \u2047", f"{unknown} --allow-unknown"))
     if looks_tokenized(lines) and not options.tokenized_reference:
-        problems.append((APART, "looks tokenised", f"{tokenizer}, or --tokenized-reference"))
+        remedy = f"{tokenizer}; bleu and rouge also compare texts with --tokenized-reference"
+        problems.append((APART, "looks tokenised", remedy))
     for mark, what, remedy in problems:
         numbers = [number for number, line in enumerate(lines, start) if mark.search(line)]
         if numbers:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fairseq_doc.errors import FairseqDocError
+
 ROUGES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 METRICS = ("wer", "bleu", "chrf", *ROUGES)
 _Key = TypeVar("_Key")
@@ -41,11 +43,22 @@ def metric_of(name: str, language: str = "") -> Metric:
         return Metric("WER", -1, _errors, _ratio)
     if name in ROUGES:
         return rouge_of(name)
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics import CHRF
 
     if name == "bleu":
-        return sacrebleu_metric("BLEU", BLEU(trg_lang=language))
+        return sacrebleu_metric("BLEU", bleu_of(language))
     return sacrebleu_metric("chrF", CHRF())
+
+
+def bleu_of(language: str, **settings: Any) -> Any:
+    """sacrebleu's BLEU with its tokenizer for the language. Raises ``FairseqDocError`` if the
+    packages of that tokenizer are missing."""
+    from sacrebleu.metrics import BLEU
+
+    try:
+        return BLEU(trg_lang=language, **settings)
+    except RuntimeError as error:  # MeCab, for Japanese and Korean
+        raise FairseqDocError(" ".join(str(error).split())) from None
 
 
 def sacrebleu_metric(name: str, scorer: Any) -> Metric:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -139,9 +139,10 @@ def read_translations(
     if not generated[0].log2_probs[0]:
         raise FairseqDocError(f"{path}: expected the P- lines of fairseq-generate; got none")
     undo = Undoing() if data is None else undoing_of(data)
-    lists = []
+    written = [one.texts if data is None else one.words for one in generated]
+    undone, lists = iter(undo(list(chain.from_iterable(written)))), []  # BPE's marks may be rare
     for number, sentence in enumerate(generated):
-        texts = undo(sentence.texts if data is None else sentence.words)
+        texts = list(islice(undone, len(written[number])))
         keys = [f"{number}-{k}" for k in range(1, len(texts) + 1)]
         lists.append(NBestList(str(number), texts, np.array(sentence.log_probs), keys))
     firsts = [one.texts[0] for one in lists]

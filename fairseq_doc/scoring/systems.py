@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_doc.scoring.hypotheses import System
-from fairseq_doc.scoring.metrics import ROUGES, Metric, rouge_of, sacrebleu_metric
+from fairseq_doc.scoring.metrics import ROUGES, Metric, bleu_of, rouge_of, sacrebleu_metric
 
 # rouge-score keeps only a-z and 0-9: it drops other letters, and # in place of a digit.
 LOST = re.compile(r"[^\W_a-z0-9]|#")
@@ -30,11 +30,11 @@ def score_bleu(
         the mean of the resamples, half the width of their 95 % interval, the p-value of the
         difference from the first system (None for this one itself), and :meth:`Metric.ceiling`.
     """
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics import CHRF
     from sacrebleu.significance import PairedTest
 
     metrics: dict[str, Any] = {
-        "BLEU": BLEU(lowercase=lowercase, trg_lang=language, references=[references]),
+        "BLEU": bleu_of(language, lowercase=lowercase, references=[references]),
         "chrF": CHRF(lowercase=lowercase, references=[references]),
     }
     named: Any = [(system.name, system.hypotheses) for system in systems]

@@ -39,6 +39,7 @@ from fairseq_doc.files import (
 from fairseq_doc.json_text import as_json
 from fairseq_doc.preparation.data_folder import read_settings
 from fairseq_doc.scoring.hypotheses import ReadOptions, read_references, read_system
+from fairseq_doc.scoring.metrics import bleu_of
 from fairseq_doc.scoring.systems import score_bleu
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.systems import SYSTEMS
@@ -127,6 +128,7 @@ def _check(args: Namespace, reference: str | None) -> None:
         if args.source_lang is None or args.target_lang is None:
             raise FairseqDocError("expected --source-lang and --target-lang for a translation")
         names = [f"dict.{args.target_lang}.txt"]
+        bleu_of(args.target_lang)
     for name in names:
         check_input(Path(split_paths(args.data)[0]) / name)
     if reference is not None:

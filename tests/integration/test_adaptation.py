@@ -123,6 +123,7 @@ def test_scores_that_cannot_be(corpus, model):
     for options, text, problem in (
         ("--dynamic", b"w1\n", "expected --state carried; got fresh"),
         ("--state carried --dynamic", b"\n", "expected a text of at least 2 tokens"),
+        ("--state carried --dynamic --max-tokens 9", b"w1\n", "--max-tokens cannot be combined"),
     ):
         words = ["score", corpus.data, "--path", model, "--cpu", *options.split()]
         assert problem in refused(*words, stdin=text)

@@ -188,7 +188,7 @@ def test_bad_settings(corpus, tmp_path, options, problem):
         ("--seed 2", "--seed needs --samples"),
         ("--average geometric", "--average needs --samples"),
         ("--samples 3 --eval-window 9", "--eval-window cannot be combined with --samples"),
-        ("--samples 3 --dropout-scale 20", "--input-dropout must be in"),
+        ("--samples 3 --dropout-scale 20", "--dropout-scale must be below"),
     ],
 )
 def test_bad_evaluations(corpus, melis, options, problem):

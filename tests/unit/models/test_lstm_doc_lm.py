@@ -1,12 +1,13 @@
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import assert_refused
 from torch import nn
 
-from fairseq_doc.models.lstm_doc_lm import parse_widths
+from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel, parse_widths
 from fairseq_doc.models.state_dict import check_state_dict
 
 from ..conftest import (
@@ -61,6 +62,11 @@ def test_widths_that_cannot_be(text):
 )
 def test_settings_that_do_not_fit_together(settings, problem):
     assert_refused(problem, small_model, **settings)
+
+
+def test_a_language_model_does_not_translate():
+    build_model, translation = LSTMDocLanguageModel.build_model, SimpleNamespace(src_dict=None)
+    assert_refused("--arch: expected an encoder-decoder", build_model, None, translation)
 
 
 def test_output_matrix_is_the_embedding_unless_untied():

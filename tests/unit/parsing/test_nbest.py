@@ -26,8 +26,9 @@ TAB, BARS = f"-1\t{A}", f"0 ||| -1 ||| {A}"
         (("2 0", f"-1.5\t{A}", f"-2e1\t {B} ", "1\t1", f"3\t{C}"), [(2, 3), (5,)]),
         # the Charniak parser's
         (("", "2 1", "-1.5", A, "-20", B, "", "", "1 2", "3", C, ""), [(4, 6), (11,)]),
-        # samples of RNNG
+        # samples of RNNG, which have no order
         ((f"0 ||| -1.5 ||| {A}", f"0 ||| -20 |||  {B}", f"1 ||| 3 ||| {C}"), [(1, 2), (3,)]),
+        ((f"0 ||| -20 ||| {B}", f"0 ||| -1.5 |||  {A}", f"1 ||| 3 ||| {C}"), [(2, 1), (3,)]),
         # this package's scored lists
         (("2 0", f"-1.5\t-9\t1e-05\t{A}", f"-20\t-7\t-8\t{B}", "1 1", f"3\t{C}"), [(2, 3), (5,)]),
     ],
@@ -40,6 +41,11 @@ def test_the_forms_of_a_list(tmp_path, lines, expected, compressed):
     (a, b), (c,) = expected
     first, second = [Candidate(-1.5, A, a), Candidate(-20.0, B, b)], [Candidate(3.0, C, c)]
     assert is_nbest(path) and read_nbest(path) == [first, second]
+
+
+def test_a_failed_parse_is_the_last_of_the_samples(tmp_path):
+    path = write(tmp_path / "n", "0 ||| 0 ||| (())", f"0 ||| -9 ||| {A}", f"0 ||| -8 ||| {B}")
+    assert [one.text for one in read_nbest(path)[0]] == [B, A, "(())"]
 
 
 def test_trees_are_no_lists(tmp_path):

@@ -47,6 +47,12 @@ def test_a_few_stray_blanks_are_not_tokenisation(separated, expected):
     assert looks_tokenized(lines + ["A cat , too ."] * separated) is expected
 
 
+@pytest.mark.parametrize("separated, expected", [(1, False), (2, True)])
+def test_in_text_without_such_punctuation_a_hundredth_may_be_separated(separated, expected):
+    lines = ["\u6211\u4eec\uff0c\u4ed6\u4eec\u3002"] * 100  # Chinese
+    assert looks_tokenized(lines + ["A cat , too ."] * separated) is expected
+
+
 @pytest.mark.parametrize(
     "lines, problem",
     [

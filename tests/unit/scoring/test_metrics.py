@@ -1,7 +1,11 @@
 """WER, BLEU, chrF and ROUGE from sums."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from conftest import refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
@@ -48,6 +52,15 @@ def test_bleu_and_chrf_are_sacrebleus_of_the_corpus(name, language, settings, pa
     kind = {"bleu": BLEU, "chrf": CHRF}[name]
     expected = kind(**settings).corpus_score(hypotheses, [references]).score
     assert summed(metric_of(name, language), pairs) == pytest.approx(expected)
+
+
+def test_the_packages_of_a_language_must_be_installed(monkeypatch):
+    def without_packages():
+        raise RuntimeError("\nJapanese needs MeCab.\n\n    pip install sacrebleu[ja]\n")
+
+    tokenizer = SimpleNamespace(TokenizerJaMecab=without_packages)
+    monkeypatch.setitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", tokenizer)
+    assert refusal(metric_of, "bleu", "ja") == "Japanese needs MeCab. pip install sacrebleu[ja]"
 
 
 @pytest.mark.parametrize("name", ["rouge1", "rouge2", "rougeL"])

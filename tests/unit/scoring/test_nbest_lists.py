@@ -95,6 +95,15 @@ def test_translations_are_undone_as_their_folder_says(tmp_path, data):
     assert list(best_lines(lists, [1, 0])) == ["eine Katze,.", "ein Hund."]
 
 
+def test_bpe_is_undone_where_a_sentence_has_no_mark(tmp_path, data):
+    """In sentencepiece's units, the first candidate begins within a word."""
+    settings = f'{{"{MADE_BY}": {{}}, "bpe": "sentencepiece", "tokenizer": "none", "target": "de"}}'
+    (data / "settings.json").write_text(settings)
+    lines = [*block(0, "Hun d ."), *block(1, "\u2581ein \u2581H und .")]
+    lists, _ = read_lists(tmp_path, lines, read=read_translations, data=data)
+    assert [one.texts for one in lists] == [["Hund."], ["ein Hund."]]
+
+
 def test_text_that_exists_only_tokenised_is_compared_so(tmp_path, data):
     """As in prepare-headline; its references may have <unk>."""
     settings = f'{{"{MADE_BY}": {{}}, "bpe": "none", "tokenizer": "none", "target": "en"}}'
