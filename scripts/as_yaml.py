@@ -20,18 +20,24 @@ from omegaconf import OmegaConf
 
 import fairseq_doc
 
-PRINTS_ITS_WORDS = '#!/bin/sh\nprintf "%s\\n" "$@"\n'
+# In fairseq-train's place: it keeps its words and ends the recipe.
+KEEPS_ITS_WORDS = '#!/bin/sh\nprintf "%s\\n" "$@" >"$0.words"\nexit 1\n'
 
 
 def words_of(recipe: list[str]) -> list[str]:
     """The arguments that a recipe (a script and its arguments) passes to ``fairseq-train``."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "fairseq-train")
-        program.write_text(PRINTS_ITS_WORDS)
+        program.write_text(KEEPS_ITS_WORDS)
         program.chmod(0o755)
         environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-        printed = subprocess.run(recipe, env=environment, check=True, stdout=subprocess.PIPE)
-    return printed.stdout.decode().splitlines()
+        subprocess.run([Path(recipe[0]).absolute(), *recipe[1:]], env=environment, check=False)
+        words = Path(f"{program}.words")
+        if not words.exists():
+            raise SystemExit(
+                f"as_yaml: expected a recipe that calls fairseq-train; got {recipe[0]}"
+            )
+        return words.read_text().splitlines()
 
 
 def configuration(words: list[str]) -> Any:

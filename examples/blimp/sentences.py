@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""WikiText-2 as raw text, one sentence per line: python sentences.py WIKITEXT2 OUT
+"""WikiText-2 as raw text, one sentence per line: python sentences.py WIKITEXT2 NEW_FOLDER
 
 Headings go. Paragraphs are cut after a full stop, question or exclamation mark, unless a lower-case
 word follows. The joiners @-@ @,@ @.@ are undone, and Moses undoes the tokenisation. <unk> stays a
@@ -26,7 +26,7 @@ def sentences(line, moses):
 
 
 def main(source, destination):
-    """Write the three splits of the folder WIKITEXT2 to OUT."""
+    """Write the three splits of the folder WIKITEXT2."""
     moses = MosesDetokenizer("en")
     destination.mkdir(parents=True)
     for split in ("train", "valid", "test"):
@@ -42,4 +42,9 @@ def main(source, destination):
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    if len(sys.argv) != 3:
+        sys.exit("expected WIKITEXT2 NEW_FOLDER")
+    try:
+        main(*map(Path, sys.argv[1:]))
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}")

@@ -3,6 +3,7 @@
 #     examples/equal_tuning/compare.sh DATA STUDIES SYSTEM...
 # Run tune.sh for each system first. Writes a table of the tuned models and one of the averaged. A second call resumes.
 set -euo pipefail
+[ $# -ge 3 ] || { echo "expected DATA STUDIES SYSTEM...; got $# of them" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 source "$here/../studies.sh"

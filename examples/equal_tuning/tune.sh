@@ -5,6 +5,7 @@
 # DATA: the folder of fairseq-doc prepare-lm ptb; STUDIES: a folder for the studies. A second call resumes.
 # When all systems are tuned, --trials 17 --enqueue OTHER --enqueue OTHER ... tries the best settings of others too.
 set -euo pipefail
+[ $# -ge 3 ] || { echo "expected SYSTEM DATA STUDIES; got $# of them" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 source "$here/../studies.sh"

@@ -15,6 +15,7 @@ done
 [ -f "$DATA/dict.en.txt" ] ||
     fairseq-doc prepare-mt en de "$texts" "$DATA" --train en-de.train --valid en-de.valid --test en-de.test
 given="$DATA ${*:2}"
+[[ ! " $given" =~ " --seed"|" --save-dir" ]] || { echo "expected no --seed and --save-dir; got ${*:2}" >&2; exit 2; }
 for seed in $(seq "$1"); do
     for system in plain i3 doc; do
         run="$runs/$system-seed$seed"

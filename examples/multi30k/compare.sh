@@ -6,10 +6,11 @@
 # raw references of the splits test and test1. A training is in STUDIES/final.PAIR/SYSTEM.STUDY-seedN. The system linear is
 # not tuned, but has the settings of i3. A second call resumes.
 set -euo pipefail
+[ $# -ge 5 ] || { echo "expected DATA STUDIES RAW1 RAW2 SYSTEM...; got $# of them" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 source "$here/../studies.sh"
-data="$1" studies="$2" raw1="$3" raw2="$4"
+data="${1%/}" studies="$2" raw1="$3" raw2="$4"
 shift 4
 pair="${data##*.}"
 folder="$studies/final.$pair" chosen_by="$studies/final.en-de/comparison.json"
@@ -83,7 +84,7 @@ for seed in "${seeds[@]}"; do
     for system in "${systems[@]}"; do
         run="$folder/$system-seed$seed"
         outputs+=("$run/generate-test.txt") others+=("$run/generate-test1.txt")
-        [ -e "$run/generate-test1.txt" ] || {
+        [ "$run/generate-test1.txt" -nt "$run/checkpoints/checkpoint_best.pt" ] || {
             fairseq-generate "$data" --user-dir fairseq_doc --task translation -s "${pair%-*}" -t "${pair#*-}" \
                 --path "$run/checkpoints/checkpoint_best.pt" --gen-subset test1 --beam 5 --batch-size 64 \
                 --num-workers 0 --cpu >"$run/generate-test1.part"

@@ -37,7 +37,7 @@ def main(data: str, sources: str, references: str, folder: str, seeds: str, *sys
             name = f"{Path(references).stem}.beam5.json"
             own = best_of(run / name)
             others = [one["text"] for one in best_of(Path(folder) / f"{other}-seed{seed}" / name)]
-            check_count(name, own, "the references", targets, ": translate again")
+            check_count(name, own, "the references", targets, ": remove it and translate again")
             total, length = (np.array([one[key] for one in own]) for key in ("log_prob", "tokens"))
             row = [total.mean()]
             for texts in (targets, others):

@@ -39,7 +39,9 @@ class Lists:
 
     def __init__(self, path: Path, references: list[str]) -> None:
         self._lists = [line["hypotheses"] for line in json.loads(read_text(path))["lines"]]
-        check_count(str(path), self._lists, "the references", references, ": translate again")
+        check_count(
+            str(path), self._lists, "the references", references, ": remove it and translate again"
+        )
         self._lengths = [np.array([one["tokens"] for one in own]) for own in self._lists]
         self._log_probs = [np.array([one["log_prob"] for one in own]) for own in self._lists]
         self._references = references

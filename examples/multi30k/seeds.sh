@@ -10,7 +10,7 @@ set -euo pipefail
 [ $# -ge 5 ] || { echo "expected DATA TEXTS FOLDER SEEDS SYSTEM...; got $# of them" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
-data="$1" texts="$2" folder="$3" seeds="$4"
+data="${1%/}" texts="$2" folder="$3" seeds="$4"
 shift 4
 pair="${PAIR:-${data##*.}}"
 source="${pair%-*}" target="${pair#*-}"

@@ -7,7 +7,8 @@
 #   METRICS  those of fairseq-doc rescore; the first one chooses
 set -euo pipefail
 [ $# -ge 5 ] || { echo "expected DATA TEXTS FOLDER SEEDS SYSTEM...; got $# of them" >&2; exit 2; }
-data="$1" texts="$2" folder="$3" seeds="$4" pair="${PAIR:-${1##*.}}"
+data="${1%/}" texts="$2" folder="$3" seeds="$4"
+pair="${PAIR:-${data##*.}}"
 shift 4
 read -ra splits <<<"${SPLITS:-val test_2016_flickr test_2017_flickr}"
 
@@ -17,7 +18,7 @@ for seed in $(seq "$seeds"); do
         for text in "${splits[@]}"; do
             for beam in 1 5 10; do
                 lists="$run/$text.beam$beam.json"
-                [ -e "$lists" ] || {
+                [ "$lists" -nt "$run/checkpoints/checkpoint_best.pt" ] || {
                     fairseq-doc translate "$data" --path "$run/checkpoints/checkpoint_best.pt" --json --beam $beam \
                         --nbest $beam --input "$texts/$text.${pair%-*}" >"$lists.$$.part"
                     mv "$lists.$$.part" "$lists"

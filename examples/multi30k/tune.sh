@@ -4,10 +4,11 @@
 # SYSTEM: fairseq, softmax, i3 or i2i3; DATA: the folder of fairseq-doc prepare-mt, NAME.en-de or NAME.de-en; STUDIES: a
 # folder for the studies. A second call resumes.
 set -euo pipefail
+[ $# -ge 3 ] || { echo "expected SYSTEM DATA STUDIES; got $# of them" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 source "$here/../studies.sh"
-system="$1" data="$2" studies="$3"
+system="$1" data="${2%/}" studies="$3"
 shift 3
 model=$(model_of "$system")
 pair="${data##*.}"

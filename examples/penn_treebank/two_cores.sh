@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The published size on two cores: one cycle of the learning rate instead of 500 epochs of NT-ASGD.
 #     examples/penn_treebank/two_cores.sh softmax|doc|mos [EPOCHS [options of fairseq-train]]
-# EPOCHS: 60 by default; 12 take an evening. The same command resumes. DATA is the prepared folder, DIR that of the runs,
-# FAIRSEQ_DOC_DATA the folder with ptb/.
+# EPOCHS: 60 by default; 12 take an evening. The same command resumes; other options need another DIR, the folder of the
+# runs. DATA is the prepared folder, FAIRSEQ_DOC_DATA the folder with ptb/.
 set -euo pipefail
 system=${1:-} epochs=${2:-60}
 mixture="--doc-balance published --doc-lambda 0.001 --gradient-sampling 0.01"
@@ -16,6 +16,7 @@ wikitext2-mos) options="--arch lstm_doc_lm_wt2 --doc-components 0,0,0,15 $mixtur
 *) echo "expected softmax, doc or mos, with CORPUS ptb or wikitext2; got ${system:-nothing}, $CORPUS" >&2; exit 2 ;;
 esac
 [[ $epochs =~ ^[1-9][0-9]*$ ]] || { echo "expected a number of epochs; got $epochs" >&2; exit 2; }
+[[ " ${*:3}" != *" --save-dir"* ]] || { echo "expected DIR=... instead of --save-dir" >&2; exit 2; }
 data=${DATA:-data-bin/$CORPUS} run=${DIR:-checkpoints}/two_cores_${system}_$epochs
 [ $CORPUS = ptb ] || run=${run}_$CORPUS
 [ -f "$data/dict.txt" ] || fairseq-doc prepare-lm "$CORPUS" "${FAIRSEQ_DOC_DATA:?is the folder with $CORPUS/}/$CORPUS" "$data"
@@ -24,6 +25,12 @@ data=${DATA:-data-bin/$CORPUS} run=${DIR:-checkpoints}/two_cores_${system}_$epoc
 declare -A per_epoch=([ptb]=681 [wikitext2]=1530)
 updates=$((per_epoch[$CORPUS] * epochs))
 mkdir -p "$run"
+given="$data ${*:3}"
+[ -e "$run/options" ] || echo "$given" >"$run/options"
+[ "$(<"$run/options")" = "$given" ] || {
+    echo "$run has data and options '$(<"$run/options")'; got '$given': name another folder, DIR=..." >&2
+    exit 1
+}
 # shellcheck disable=SC2086
 fairseq-train "$data" --user-dir fairseq_doc \
     --task bptt_language_modeling --bptt 70 --max-length-delta 40 $options \

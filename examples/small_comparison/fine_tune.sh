@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Fine-tune the models of compare.sh: the same training once more from each, averaged from its first check on.
 #     examples/small_comparison/fine_tune.sh DATA FIRST DIR [options of fairseq-doc compare] [-- options of fairseq-train]
-# FIRST: compare.sh's folder; DIR: another one, for these trainings and their table. A second call resumes.
+# FIRST: compare.sh's folder; DIR: another one, for these trainings and their table. A second call resumes. A system's own
+# options win over those of fairseq-train.
 set -euo pipefail
+[ $# -ge 3 ] || { echo "expected DATA FIRST DIR; got $# of them" >&2; exit 2; }
 source "$(dirname "$0")/systems.sh"
 [ "$SCHEDULE" = averaged ] || { echo "expected SCHEDULE averaged for fine-tuning; got $SCHEDULE" >&2; exit 2; }
 further=()

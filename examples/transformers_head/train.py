@@ -41,7 +41,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 from benchmarks.output_layer import losses
 from benchmarks.tools import machine, measured_apart, resident_bytes, tables_on_stderr, timed
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import text_lines
+from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.modules.mixture import MixtureOutput, parse_components
 from fairseq_doc.ops.matmul import BACKENDS, force_backend
 from fairseq_doc.options import with_flags
@@ -52,7 +52,12 @@ try:
 except FairseqDocError as error:
     sys.exit(f"train: error: {error}")
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    get_cosine_schedule_with_warmup,
+)
 from transformers.utils import logging
 
 SPLITS = ("train", "valid", "test")
@@ -174,19 +179,13 @@ def place(folder: Path, row: str) -> Path:
 # ---- training ----
 
 
-def learning_rate(done: float) -> float:
-    """The rate over its peak after a part of the steps: a linear rise, then half a cosine."""
-    if done < WARM_UP:
-        return done / WARM_UP
-    return 0.5 + 0.5 * math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))
-
-
 def train(
     model: Any, stream: torch.Tensor, steps: int, args: argparse.Namespace
 ) -> dict[str, float]:
     """``seconds`` and ``processor_seconds`` of a step, and ``extra_bytes``."""
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), args.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    schedule = get_cosine_schedule_with_warmup(optimizer, WARM_UP * steps, steps)
     rng = torch.Generator().manual_seed(args.seed)
     before, _ = resident_bytes()
 
@@ -195,13 +194,12 @@ def train(
         model(words, labels=words, use_cache=False).loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        schedule.step()
         optimizer.zero_grad()
 
     seconds = []
     start = time.process_time()
-    for number in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = args.lr * learning_rate(number / steps)
+    for _ in range(steps):
         seconds.append(timed(step))
     return {
         "seconds": statistics.median(seconds[UNTIMED:] or seconds),
@@ -323,6 +321,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     args.components = [parse_components(text, args.layers) for text in args.doc_components]
     if args.save and args.save.exists():
         raise FairseqDocError(f"{args.save} exists; remove it, or name another folder")
+    for split in SPLITS if args.text else ():
+        check_input(args.text / f"{split}.txt", again=True)
     return args
 
 

@@ -45,7 +45,7 @@ def run(settings: Options) -> dict[str, Any]:
     for expected, parses in zip(gold, settings.parsed(settings.test, lists), strict=True):
         results = [compare(expected, tree, parameters) for _, tree in parses]
         firsts.append(results[0])
-        best.append(max(results, key=lambda r: (f1(r.matched, r.gold, r.test), -r.test)))
+        best.append(max(results, key=_goodness))
         roots.add(parses[0][1].root)
     for status, why in WHY_EXCLUDED.items():
         numbers = [n for n, result in enumerate(firsts, start=1) if result.status == status]
@@ -67,6 +67,11 @@ def run(settings: Options) -> dict[str, Any]:
             for r in firsts
         ]
     return result
+
+
+def _goodness(one: SentenceResult) -> tuple[bool, float, int]:
+    """How good a candidate is: one with words to score, the best F1, no needless bracket."""
+    return one.status == bracketing.VALID, f1(one.matched, one.gold, one.test), -one.test
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ so that they are sorted by score. If the parser failed, there is the tree ``(())
 no candidate.
 """
 
+import bisect
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,7 +71,7 @@ def read_nbest(path: str) -> list[list[Candidate]]:
             first = int(index == 1)
         expected = first + len(lists)
         if row and lists and index == expected - 1:
-            lists[-1] = sorted(lists[-1] + own, key=_likelier)
+            bisect.insort(lists[-1], own[0], key=_likelier)
         elif index == expected:
             lists.append(own)
         else:

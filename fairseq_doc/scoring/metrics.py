@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 
 ROUGES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 METRICS = ("wer", "bleu", "chrf", *ROUGES)
@@ -39,6 +39,7 @@ def metric_of(name: str, language: str = "") -> Metric:
     """``wer``: substitutions, deletions and insertions per 100 words of the references, without
     normalisation. ``bleu``, ``chrf``: sacrebleu's, BLEU with its tokenizer for the language.
     ``rouge1``, ``rouge2``, ``rougeL``: see :func:`rouge_of`."""
+    require(name in METRICS, "metric", f"one of {', '.join(METRICS)}", name)
     if name == "wer":
         return Metric("WER", -1, _errors, _ratio)
     if name in ROUGES:

@@ -349,6 +349,22 @@ def test_a_recipe_is_evaluated_where_it_was_saved(example, tmp_path, monkeypatch
     assert args.gen_subset == "valid" and "test" in words
 
 
+def test_a_long_run_keeps_its_options(tmp_path):
+    for program in ("fairseq-train", "fairseq-doc"):
+        shim(tmp_path, program, ECHO)
+    (tmp_path / "dict.txt").touch()
+    recipe = [EXAMPLES / "penn_treebank" / "two_cores.sh", "doc", "2"]
+    places = {
+        "DATA": tmp_path,
+        "DIR": tmp_path / "runs",
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }
+    assert "DIR=" in fail([*recipe, "--save-dir", "elsewhere"], **places)
+    for _ in range(2):
+        assert "--total-num-update\n1362\n" in run(recipe, **places)
+    assert "name another folder" in fail([*recipe, "--seed", "2"], **places)
+
+
 @pytest.mark.parametrize(
     "example, command, score",
     [
