@@ -56,9 +56,10 @@ Options of fairseq's task `language_modeling` that this task refuses:
 
 | option | instead |
 |---|---|
-| `--max-tokens` | `--batch-size` columns, `--bptt` steps |
-| `--tokens-per-sample` | `--bptt` in training, `--eval-window` in evaluation |
-| `--sample-break-mode` | the text is one stream; `fairseq-doc score` scores each sentence from a zero state |
+| `--max-tokens`, in training | `--batch-size` columns, `--bptt` steps |
+| `--skip-remainder-batch` | all tokens of a column are read |
+| `--tokens-per-sample`, `--context-window` | `--bptt` in training, `--eval-window` in evaluation |
+| `--sample-break-mode`, `--shorten-method` | the text is one stream; `fairseq-doc score` scores each sentence from a zero state |
 | `--add-bos-token` | each line follows the end mark of the previous line |
 """
 CRITERION_NOTES = """Label smoothing is exact for a mixture in both architectures. The published lambda, 0.001, was tuned

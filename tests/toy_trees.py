@@ -9,6 +9,8 @@ import gzip
 import itertools
 import random
 
+from generated_text import write as write_trees
+
 NOUNS = ("dog", "Cat", "man", "house", "tree", "bird")
 VERBS = ("saw", "took", "left")
 NOUN, VERB = "noun", "verb"  # what a phrase can be attached to
@@ -104,8 +106,3 @@ def write_corpus(folder, train=1500, dev=60, test=60):
     plain = folder / "test.nbest"
     (folder / "test.nbest.gz").write_bytes(gzip.compress(plain.read_bytes()))
     plain.unlink()
-
-
-def write_trees(path, trees):
-    """A tree a line."""
-    path.write_text("".join(f"{tree}\n" for tree in trees), encoding="utf-8")

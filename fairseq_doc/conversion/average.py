@@ -28,10 +28,12 @@ def last_checkpoints(folder: str | os.PathLike, pattern: str, count: int) -> lis
         raise FairseqDocError(f"expected a folder of checkpoints; got {folder}")
     found = checkpoint_utils.checkpoint_paths(os.fspath(folder), pattern)  # the newest first
     if len(found) < count:
-        like = "checkpoint12.pt" if pattern == EPOCHS else "checkpoint_3_1000.pt"
+        like, how = "checkpoint12.pt", "without --no-epoch-checkpoints"
+        if pattern == UPDATES:
+            like, how = "checkpoint_3_1000.pt", "with --save-interval-updates"
         raise FairseqDocError(
             f"{folder}: expected {count} checkpoints with names like {like}; got {len(found)}: "
-            "train with --keep-last-epochs or --keep-interval-updates"
+            f"train {how}"
         )
     return found[count - 1 :: -1]
 

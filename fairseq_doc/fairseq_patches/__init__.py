@@ -22,7 +22,6 @@ from fairseq_doc.fairseq_patches import (  # noqa: F401
     moving_average,
     resumed_batches,
     save_dir_lock,
-    sentence_blocks,
     text_files,
     wrapping,
 )
@@ -35,7 +34,6 @@ def apply_all() -> None:
     wrapping.apply()
     checkpoint_reading.apply()
     evaluated_settings.apply()
-    sentence_blocks.apply()
     error_messages.apply()
     launchers.refuse_copies(sys.argv)  # after the hook that prints its error in one line
     interruptions.apply()

@@ -53,7 +53,7 @@ def apply() -> None:
 @replaces(checkpoint_utils, "load_checkpoint")
 def load_named_file(load, cfg, trainer, **arguments):
     """Refuse a missing --restore-file or --continue-once, without which fairseq would silently train
-    from scratch."""
+    from scratch. With --finetune-from-model, hours and averages of the first training do not count."""
     suffix = f"{trainer.checkpoint_suffix}.pt"
     last = os.path.join(cfg.save_dir, DEFAULT_RESTORE_FILE.replace(".pt", suffix))
     path = None
@@ -63,7 +63,11 @@ def load_named_file(load, cfg, trainer, **arguments):
         path = cfg.continue_once
     if path is not None and not PathManager.isfile(path):
         check_file(path)
-    return load(cfg, trainer, **arguments)
+    starts_anew = path is None and cfg.finetune_from_model and not PathManager.exists(last)
+    loaded = load(cfg, trainer, **arguments)
+    if starts_anew:
+        trainer._previous_training_time, trainer._ema = 0, None
+    return loaded
 
 
 @replaces(checkpoint_utils, "load_checkpoint_to_cpu")

@@ -29,8 +29,8 @@ _NO_ADAPTIVE_SOFTMAX = (
 # {beginning of a message of fairseq: text to add}
 _OF_FAIRSEQ = {
     "Must specify batch size": "; language models of this package need --batch-size",
-    "optimizer is required!": " give --optimizer nt_asgd --lr-scheduler nt_asgd, or another of "
-    "fairseq's",
+    "optimizer is required!": " give --optimizer, such as adam; for a language model of this "
+    "package, nt_asgd with --lr-scheduler nt_asgd",
     "Could not infer language pair": "; for a language model give --task bptt_language_modeling, "
     "or sample text from it by fairseq-doc generate",
     "--replace-unk requires": "; leave it out: fairseq 0.12 does not store the alignment",

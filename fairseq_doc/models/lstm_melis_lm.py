@@ -120,7 +120,7 @@ class LSTMMelisLanguageModelConfig(LanguageModelConfig):
     )
     gates: ChoiceEnum(list(KINDS)) = option(  # type: ignore[valid-type]
         "input gate of an LSTM or transform gate of an RHN: an independent gate (untied), one minus "
-        "the forget gate (tied), or the smaller of both (capped)",
+        "the forget gate (tied), or the smaller of both (capped); not of --cell nas",
         "capped",
     )
     layers: int = option("number of layers, whose outputs are added up", 1, least=1)
@@ -146,7 +146,9 @@ class LSTMMelisLanguageModelConfig(LanguageModelConfig):
     recurrent_dropout: float = rate(
         "dropout inside the cell instead of --state-dropout, one mask per window", 0.0
     )
-    output_dropout: float = rate("dropout of the sum of the layers and of its projection", 0.327)
+    output_dropout: float = rate(
+        "dropout of the sum of the layers, its projection, and layers that components read", 0.327
+    )
     state_reset: float = rate(
         "probability of resetting a stream's carried state to zero before a window", 0.01
     )
@@ -170,6 +172,8 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
             f"--state-dropout 0; got {cfg.state_dropout}": not cfg.state_dropout,
         }
         check_needs("--recurrent-dropout", needs, cfg.recurrent_dropout)
+        is_rhn = {f"--cell rhn; got {cfg.cell}": cell.name == "rhn"}
+        check_needs("--rhn-depth", is_rhn, cfg.rhn_depth != LSTMMelisLanguageModelConfig.rhn_depth)
         is_lstm = {f"--cell lstm; got {cfg.cell}": cell.name == "lstm"}
         check_needs("--mogrifier-rounds", is_lstm, cfg.mogrifier_rounds)
         require(cfg.embedding_ratio > 0, "embedding_ratio", "above 0", cfg.embedding_ratio)

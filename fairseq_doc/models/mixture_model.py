@@ -27,7 +27,9 @@ class MixtureConfig(FairseqDataclass):
         "width d of the component vectors (default: that of the embedding)", least=1
     )
     doc_weight_bias: bool = option(
-        "add a bias to the mixture weights, pi = softmax(W_pi h^N + b_pi); published: none", False
+        "add a bias to the mixture weights of several components, pi = softmax(W_pi h^N + b_pi); "
+        "published: none",
+        False,
     )
     grow_from: Optional[str] = option(
         "start from the checkpoint of a trained model with a single component: all components of the "

@@ -30,12 +30,16 @@ def load_embedding_file(embedding: Tensor, path: str, dictionary: "Dictionary") 
     if len(header) != 2 or not all(map(str.isdecimal, header)):
         raise FairseqDocError(f"{path}: expected {FORM}; got no header")
     words, width, rows = 0, embedding.size(1), {}
+    if int(header[1]) != width:
+        raise FairseqDocError(
+            f"{path}: expected {width} numbers per word, the width of the embedding; got {header[1]}"
+        )
     for words, line in enumerate(lines, start=1):
-        word, *numbers = line.rstrip().split(" ")
+        word, *numbers = line.rstrip().rsplit(" ", width)  # GloVe has words with blanks
         if len(numbers) != width:
             raise FairseqDocError(
-                f"{path}: line {words + 1}: expected {width} numbers per word, the width of the "
-                f"embedding; got {len(numbers)} for {shown(word)}"
+                f"{path}: line {words + 1}: expected {width} numbers; got {len(numbers)} for "
+                f"{shown(word)}"
             )
         row = dictionary.indices.get(word)
         if row is not None:

@@ -34,9 +34,9 @@ Kinds: TypeAlias = Mapping[str, type]  # {option: int or float}, as fairseq's pa
 
 
 def read_space(name: str | os.PathLike, kinds: Kinds | None = None) -> Space:
-    """The space in a YAML file or, if the file does not exist, the ready space of that name."""
+    """The space in a YAML file or, if there is no such file, the ready space of that name."""
     path = Path(name)
-    if not path.exists():
+    if not path.is_file():
         if str(name) not in ready_spaces():
             ready = ", ".join(ready_spaces())
             raise FairseqDocError(f"{name}: expected a YAML file or one of {ready}; got neither")

@@ -12,6 +12,7 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import TASK
 from fairseq_doc.evaluation.translation import TRANSLATION
 from fairseq_doc.files import check_input
+from fairseq_doc.options import check_needs
 from fairseq_doc.tuning.command import Command, read_command, refuse_seed
 
 _BALANCE = "--doc-balance published --doc-lambda 0.001"
@@ -65,7 +66,7 @@ def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """
     if words[1].startswith("-"):
         raise FairseqDocError(f"expected fairseq-train DATA, then options; got {shown(words[1])}")
-    given = {word.partition("=")[0] for word in words}
+    given = {word.partition("=")[0].replace("--max-sentences", "--batch-size") for word in words}
     if given & {"--arch", "-a"}:
         raise FairseqDocError("--arch cannot be given, since --systems names the models")
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
@@ -81,6 +82,7 @@ def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         size = "small" if tokens < _SMALL else "ptb"
         epochs = min(40, max(10, 20_000_000 // max(1, tokens)))
         added += _USUAL
+        check_needs("--optimizer", {"--lr, too": "--lr" in given}, "--optimizer" in given)
         if "--optimizer" not in given:
             added += [*_OPTIMIZER, f"--nonmono {max(2, epochs // 10)}"]
         if not given & {"--max-epoch", "--max-update"}:

@@ -165,9 +165,12 @@ class Training:
             return file.read().decode("utf-8", "replace").rpartition(_CONTINUED)[2]
 
     def _is_worse_than_uniform(self, value: float) -> bool:
-        """Whether a loss in bits, or a perplexity, is worse than that of a uniform distribution."""
-        bound = {"loss": math.log2, "nll_loss": math.log2, "ppl": float}.get(self._command.metric)
-        if not self._bounded or self._command.maximize or bound is None:
+        """Whether a loss in bits, or a perplexity, is worse than that of a uniform distribution. A
+        ``loss`` with ``--sentence-avg`` is that of a sentence, which has no bound."""
+        metric = self._command.metric
+        bound = {"loss": math.log2, "nll_loss": math.log2, "ppl": float}.get(metric)
+        by_sentence = metric == "loss" and "--sentence-avg" in self._words
+        if not self._bounded or self._command.maximize or bound is None or by_sentence:
             return False
         with open(self.log, "rb") as file:
             found = _DICTIONARY.findall(file.read(_PART).decode("utf-8", "replace"))

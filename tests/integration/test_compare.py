@@ -15,6 +15,7 @@ from conftest import (
     doc,
     refused,
     result_of,
+    shim,
 )
 
 from fairseq_doc.tuning import comparison
@@ -131,8 +132,7 @@ def test_translations_by_bleu(server, shared, tmp_path, monkeypatch):
     data, python = tmp_path / "bin", tmp_path / "python"
     doc("prepare-mt", "src", "tgt", tmp_path / "text", data, "--merges", "5")
     lines = '[ "$1 $2" = "-m fairseq_cli.generate" ] && shift 2'
-    python.write_text(f'#!/bin/sh\n{lines} && exec {server.programs}/fairseq-generate "$@"\n')
-    python.chmod(0o755)
+    shim(tmp_path, "python", f'{lines} && exec {server.programs}/fairseq-generate "$@"')
     monkeypatch.setattr(comparison, "sys", SimpleNamespace(executable=python))
     reference = ["--reference", tmp_path / "text" / "test.tgt", "--seeds", "1"]
     systems = ["doc=", "mos=--doc-components 0,0,0,2"]

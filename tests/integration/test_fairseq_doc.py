@@ -79,24 +79,6 @@ def test_score_reads_a_carried_text_as_eval_lm_reads_a_split(corpus, by_json):
     assert scored["log_prob"] == pytest.approx(-evaluator["nll"], rel=1e-6)
 
 
-def test_score_from_a_file_from_standard_input_and_from_python(corpus, checkpoints, lm, tmp_path):
-    from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
-
-    lines = ["w1 w2 w3", "w1", "w3 strange w2 w1 w1", "w1 w2 w3"]
-    text = "\n".join(lines).encode()
-    (tmp_path / "text").write_bytes(text + b"\n")
-    printed, remarks = lm("score", 0, stdin=text)
-    assert printed == lm("score", 0, options=f"--input {tmp_path}/text")[0]
-    assert "strange" in remarks
-    rows = [line.split("\t") for line in printed.splitlines()]
-    totals = [float(total) for total, _ in rows]
-    assert [words for _, words in rows] == lines
-    assert totals[0] == pytest.approx(totals[3], abs=1e-3)
-    folder = str(checkpoints[0].parent)
-    model = LSTMDocLanguageModel.from_pretrained(folder, "checkpoint1.pt", str(corpus.data))
-    assert [s.log_prob for s in model.score(lines)] == pytest.approx(totals, abs=1e-3)
-
-
 def test_rank_weights_and_components_describe_what_eval_lm_reads(corpus, by_json):
     rank = by_json("rank", 1, options="--gen-subset valid")
     vocabulary = len((corpus.data / "dict.txt").read_text().splitlines()) + 4

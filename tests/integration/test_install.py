@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 import toy_translation
-from conftest import BIN, PACKAGE, ROOT, fail, run
+from conftest import BIN, PACKAGE, ROOT, fail, run, shim
 
 import fairseq_doc
 
@@ -106,12 +106,8 @@ def test_setup_refuses_before_it_makes_anything(tmp_path, version, words, fact):
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
-    python = tmp_path / "python-other"  # which only says its version
-    python.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && echo Python {version} && exit 0\nexit 1\n'
-    )
-    python.chmod(0o755)
-    variables = {"CONSTRAINTS": "constraints.txt", "PYTHON": str(python)}
+    shim(tmp_path, "other", f'[ "$1" = --version ] && echo Python {version} && exit 0\nexit 1')
+    variables = {"CONSTRAINTS": "constraints.txt", "PYTHON": f"{tmp_path}/other"}
     (line,) = fail(f"scripts/setup.sh {words}", cwd=tmp_path, **variables).splitlines()
     assert line.startswith("setup: ") and fact in line
     assert not (tmp_path / ".venv").exists()

@@ -119,7 +119,6 @@ def test_translations(lists, tmp_path):
         (("--scores", "{}/new", "--first-pass", "{}/none"), "cannot read"),
         (("--scores", "{}/new", "--costs"), "--costs needs --first-pass"),
         (("--metric", "wer", "--weight", 1, "--bonus", 0), "--metric needs --reference"),
-        (("--scores", "{}/new", "--max-words", 2), "expected a sentence of at most 2"),
         (("--output", "{}/new", "--weight", 1, "--bonus", 0, "--scores", "/dev/full"), "cannot write /dev/full"),
     ],
 )  # fmt: skip

@@ -74,7 +74,6 @@ def tuned(corpus, server, tmp_path_factory):
         unfinished=unfinished,
         running=running,
         output=ended.out,
-        command=[word for word in command if not str(word).startswith("--retry")],
     )
 
 
@@ -106,17 +105,6 @@ def test_every_trial_was_trained_to_its_end_once(tuned):
     drawn = [trial.params for trial in tuned.before if trial.params]
     assert drawn and all(settings in [trial.params for trial in found] for settings in drawn)
     assert f"study s: {TRIALS} trials complete, 0 of them diverged; 0 failed" in tuned.output
-
-
-def test_a_further_call_trains_nothing(tuned):
-    before = {path: path.stat().st_mtime_ns for path in tuned.trials.rglob("log.txt")}
-    result = result_of(*tuned.command[1:])
-    assert result["complete"] == TRIALS
-    assert {path: path.stat().st_mtime_ns for path in tuned.trials.rglob("log.txt")} == before
-    best = result["best"]
-    assert list(tuned.trials.glob("trial-*/checkpoints")) == [
-        trial_folder(tuned.trials, trials_of(tuned.url)[best["trial"]]) / "checkpoints"
-    ]
 
 
 def test_the_best_trial_with_other_seeds(tuned):

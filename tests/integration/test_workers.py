@@ -19,6 +19,7 @@ from conftest import (
     fail_here,
     run,
     run_here,
+    shim,
     training,
     wait_until,
 )
@@ -205,11 +206,7 @@ def test_data_workers_give_the_losses_of_none(worker, one, data, tmp_path):
 
 def test_srun_starts_workers(start_two, one, data, tmp_path):
     """Two tasks on two machines; the list of machines is read by a scontrol that knows them."""
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text(
-        '#!/bin/sh\n[ "$*" = "show hostnames node[1-2]" ] && echo localhost node2\n'
-    )
-    scontrol.chmod(0o755)
+    shim(tmp_path, "scontrol", '[ "$*" = "show hostnames node[1-2]" ] && echo localhost node2')
     path = f"{tmp_path}:{os.environ['PATH']}"
     options = f"{SHORT} --distributed-port {free_port()}"
 

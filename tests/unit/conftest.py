@@ -200,10 +200,10 @@ def random_tokens(batch, time, n_words=20, seed=0):
     return torch.randint(4, n_words, (batch, time), generator=torch.Generator().manual_seed(seed))
 
 
-def write_split(folder, split, lines, n_words=20):
+def write_split(folder, split, lines, n_words=20, impl="mmap"):
     """Binarise ``lines``, lists of word indices, as fairseq-preprocess does."""
     path = f"{folder}/{split}"
-    builder = indexed_dataset.make_builder(f"{path}.bin", impl="mmap", vocab_size=n_words)
+    builder = indexed_dataset.make_builder(f"{path}.bin", impl=impl, vocab_size=n_words)
     for line in lines:
         builder.add_item(torch.tensor(line, dtype=torch.int32))
     builder.finalize(f"{path}.idx")

@@ -23,9 +23,10 @@ from fairseq_doc.analysis.learning_curves import (
     read_reference,
     reference_lines,
 )
-from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.files import write_lines
-from fairseq_doc.optim import nt_asgd
+from fairseq_doc.optim.nt_asgd import NTASGD
+
+from ..optim.runs import config, new_parameters
 
 SIMPLE = """\
 2024-05-01 10:00:00 | INFO | fairseq.tasks.text | dictionary: 10,000 words
@@ -110,14 +111,7 @@ def test_what_the_optimizer_logs_is_read_back(tmp_path, command):
     """n = 0 and two stages: epochs 2, 5 and 7 are worse than the best of their stage so far."""
 
     def train():
-        import torch
-
-        cfg = nt_asgd.NTASGDConfig(
-            lr=[1.0], lr_scheduler_name="nt_asgd", task_name=TASK, fp16=False, bf16=False
-        )
-        cfg.maximize_best_checkpoint_metric = cfg.disable_validation = False
-        cfg.nonmono, cfg.finetune_stages, cfg.no_save = 0, 2, True
-        optimizer = nt_asgd.NTASGD(cfg, [torch.nn.Parameter(torch.ones(1))])
+        optimizer = NTASGD(config(nonmono=0, finetune_stages=2), new_parameters())
         for epoch, loss in enumerate([5.0, 6.0, 4.0, 3.0, 3.5, 2.0, 2.5, 1.0, 1.5], start=1):
             optimizer.observe(epoch, loss)
         assert optimizer.stages.stopped

@@ -41,9 +41,6 @@ def test_rank_and_singular_values_are_those_of_the_whole_matrix(data, rows, colu
     assert found.rank == rank == (np.linalg.matrix_rank(matrix) if rows else 0)
     assert (found.rows, len(found.singular_values)) == (rows, columns)
     assert found.tolerance == max(rows, columns) * 2**-52
-    expected = np.zeros(columns)
-    expected[: min(rows, columns)] = np.linalg.svd(matrix, compute_uv=False) if rows else 0
-    np.testing.assert_allclose(found.singular_values, expected, rtol=0, atol=1e-13)
     known = np.append(np.sort(values)[::-1], np.zeros(columns - rank))
     np.testing.assert_allclose(found.singular_values, known, rtol=0, atol=1e-13)
 

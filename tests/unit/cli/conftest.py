@@ -1,13 +1,11 @@
 """What the tests of ``rerank`` share: gold trees, lists of candidates, and models of their symbols."""
 
-import importlib.util
 import json
 from types import SimpleNamespace
 
 import pytest
 import toy_trees
 from conftest import doc, refused
-from fairseq.data import Dictionary
 
 from fairseq_doc.cli import rerank
 from fairseq_doc.evaluation.ensemble import Ensemble
@@ -16,23 +14,16 @@ from fairseq_doc.preparation.trees import parse_tree
 from fairseq_doc.scoring import rescoring
 
 from ..evaluation.conftest import peaked_model
-from ..preparation.conftest import contents
+from ..preparation.conftest import contents, dictionary_of
 
 TREES, LISTS = toy_trees.sample_lists(6, seed=3)
 DISTINCT = sum(len(row) - 1 for row in LISTS)  # the last of each list differs in a tag alone
 LINE = "rerank data nbest --path a.pt --no-progress-bar"
 
 
-def dictionary_of_trees():
-    known = {word.lower() for word in (*toy_trees.NOUNS, *toy_trees.VERBS, "the", ".")}
-    dictionary = Dictionary()
-    for text in toy_trees.sample_trees(30):
-        for symbol in symbols_of(parse_tree(text, ""), WordSymbols(known)):
-            dictionary.add_symbol(symbol)
-    return dictionary
-
-
-DICTIONARY = dictionary_of_trees()
+KNOWN = WordSymbols({word.lower() for word in (*toy_trees.NOUNS, *toy_trees.VERBS, "the", ".")})
+PARSED = [parse_tree(text, "") for text in toy_trees.sample_trees(30)]
+DICTIONARY = dictionary_of(*(symbol for tree in PARSED for symbol in symbols_of(tree, KNOWN)))
 
 
 @pytest.fixture
@@ -67,19 +58,6 @@ def models(monkeypatch):
     return found
 
 
-@pytest.fixture
-def without_package(monkeypatch):
-    """Make a package one that is not installed."""
-
-    def hide(hidden):
-        find = importlib.util.find_spec
-        monkeypatch.setattr(
-            importlib.util, "find_spec", lambda name: None if name == hidden else find(name)
-        )
-
-    return hide
-
-
 def of_paths(models, path):
     chosen = [models["ab".index(name[0])] for name in path.split(":")]
     return Ensemble(chosen, SimpleNamespace(dictionary=DICTIONARY))
@@ -97,7 +75,3 @@ def refused_without_a_trace(line, folder):
     message = refused(*line.split())
     assert contents(folder) == before
     return message
-
-
-def lines_of(path):
-    return path.read_text().splitlines()

@@ -3,7 +3,7 @@ tests/integration/test_translation.py runs it."""
 
 import pytest
 import torch
-from conftest import assert_refused, refusal
+from conftest import assert_refused
 
 from fairseq_doc.cli.attention import Options, as_text, attend
 from fairseq_doc.preparation.parallel_text import ParallelText, prepare
@@ -33,14 +33,6 @@ def test_a_sentence_is_read_by_the_settings_of_the_folder_or_by_the_options(data
     assert own.tokens(line) == given.tokens(line) and own.tokens(line)[-1] == "."
     as_it_is = Options(data=str(data), path="a.pt", tokenizer="none").form("en")
     assert as_it_is.tokens(line) == line.split()
-    assert "no side fr" in refusal(Options(data=str(data), path="a.pt").form, "fr")
-
-
-def test_a_sentence_is_as_it_is_without_settings(data, tmp_path):
-    assert Options(data=str(tmp_path), path="a.pt").form("en").tokens("a@@\u00a0b.") == [
-        "a@@",
-        "b.",
-    ]
 
 
 def scored(model, found):
@@ -61,8 +53,6 @@ def test_attention_is_that_of_the_output_in_one_pass():
     weights, log_prob = scored(model, found)
     assert_close(torch.tensor(found["weights"]), weights, rtol=1e-5, atol=1e-5)
     assert_close(found["log_prob"], log_prob.item(), rtol=1e-5, atol=1e-5)
-    ones = torch.ones(len(found["output"]))
-    assert_close(torch.tensor(found["weights"]).sum(1), ones, rtol=1e-5, atol=1e-5)
     other = small_translation_model(seed=1, doc_components="0,0,0,2").eval()
     found = attend(translator(model, other), ["s1", "s4", "s2"], 3)
     both = scored(model, found)[0] + scored(other, found)[0]
@@ -74,8 +64,5 @@ def test_each_output_word_is_shown_with_the_source_word_of_most_attention():
     weights = [[0.3, 0.7], [0.75, 0.25]]
     result = {"source": ["ball", "</s>"], "output": ["Ball", "</s>"], "weights": weights}
     rows = [line.split() for line in as_text(result | {"log_prob": -1.5}).splitlines()]
-    assert rows[1:] == [
-        ["Ball", "0.700", "</s>"],
-        ["</s>", "0.750", "ball"],
-        ["log-probability", "-1.5000"],
-    ]
+    assert rows[1:3] == [["Ball", "0.700", "</s>"], ["</s>", "0.750", "ball"]]
+    assert rows[3:] == [["log-probability", "-1.5000"]]

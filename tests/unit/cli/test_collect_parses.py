@@ -1,15 +1,14 @@
-import json
 import math
 import re
 
 import pytest
 import toy_trees
-from conftest import doc, refused
+from conftest import doc
 from generated_text import block, write
 
 from fairseq_doc.parsing.nbest import read_nbest
 
-from ..preparation.conftest import contents
+from .conftest import refused_without_a_trace, result_of
 
 SENTENCES = [
     "(TOP (S (NP (DT The) (NN dog)) (VP (VBD saw) (NP (NNP Rex)))))",
@@ -39,19 +38,19 @@ COUNTS = {
     "sentences": 3, "outputs": 9, "flat_trees": 1, "well_formed": 2, "repaired": 3, "dropped": 4,
     "first_well_formed": 1, "first_repaired": 1, "first_dropped": 1,
 }  # fmt: skip
-LINE = ("collect-parses", "out", "--sentences", "gold", "--output", "nbest")
+LINE = "collect-parses out --sentences gold --output nbest"
 
 
-def generated(outputs=OUTPUTS, sources=SOURCES):
+def generated():
     """fairseq-generate's lines for log2 P of the outputs, the last sentence first."""
     lines = ["2024-05-01 10:00:10 | INFO | fairseq_cli.generate | loading model(s)"]
-    for number in reversed(range(len(sources))):
+    for number, source in reversed(list(enumerate(SOURCES))):
         rows = []
-        for score, symbols in outputs[number]:
+        for score, symbols in OUTPUTS[number]:
             length = len(symbols.split()) + 1
             parts = [score / 4, score * 3 / 4, *[0.0] * length] if length > 1 else [score]
             rows.append((symbols, " ".join(f"{part:.4f}" for part in parts[:length])))
-        lines += block(number, *rows, source=sources[number], target="x y")
+        lines += block(number, *rows, source=source, target="x y")
     return [*lines, "Generate test with beam=3: BLEU4 = 0.00, 0/0/0/0"]
 
 
@@ -65,13 +64,12 @@ def work(tmp_path, monkeypatch):
 
 
 def test_outputs_become_lists_of_trees_over_the_sentences_words_and_tags(work):
-    printed, remarks = doc(*LINE, "--json")
-    assert json.loads(printed) == COUNTS | {"output": "nbest"} and remarks == ""
+    assert result_of(LINE) == (COUNTS | {"output": "nbest"}, "")
     found = [[(c.score, c.text) for c in row] for row in read_nbest("nbest")]
     assert found == [
         [(pytest.approx(score * math.log(2)), text) for score, text in row] for row in EXPECTED
     ]
-    counts, written = doc(*LINE, "--overwrite")[0].splitlines()
+    counts, written = doc(*LINE.split(), "--overwrite")[0].splitlines()
     assert "3 sentences, 9 outputs" in counts and written == "wrote nbest"
 
 
@@ -92,6 +90,4 @@ def without(text, *starts):
 )
 def test_unusable_output_is_refused_and_nothing_is_left(work, change, problem):
     (work / "out").write_text(change((work / "out").read_text()))
-    before = contents(work)
-    assert problem in refused(*LINE, "--json")
-    assert contents(work) == before
+    assert problem in refused_without_a_trace(LINE, work)

@@ -26,10 +26,8 @@ def test_means_of_the_text_as_written_are_columns(tmp_path):
     assert test["bits_per_character"] == pytest.approx((1 + 3) / 2 * 200 / 400)
     assert test["bits_per_byte"] == pytest.approx((1 + 3) / 2 * 200 / 500)
     head, line, row = (text.split("|")[1:-1] for text in _table(rows))
-    assert len(head) == len(line) == len(row) and [cell.strip() for cell in row[-2:]] == [
-        "34.00",
-        "1.0000",
-    ]
+    assert len(head) == len(line) == len(row)
+    assert [cell.strip() for cell in row[-2:]] == ["34.00", "1.0000"]
 
 
 def test_without_counts_there_is_a_remark(tmp_path):

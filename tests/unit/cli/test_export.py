@@ -2,6 +2,7 @@
 
 import json
 import sys
+from unittest.mock import Mock
 
 import pytest
 from conftest import doc, refused
@@ -69,10 +70,8 @@ def test_refusals(folder, monkeypatch):
     assert names(folder) == before
 
 
-def test_a_full_disk_leaves_nothing(folder, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("fairseq_doc.files.os.fsync", fail)
+def test_a_disk_that_is_full_after_the_model_leaves_nothing(folder, monkeypatch):
+    full = Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(export, "write_lines", full)
     assert "No space left on device" in refused(*LINE.split())
     assert names(folder) == set()

@@ -13,13 +13,13 @@ from fairseq_doc.preparation.trees import parse_tree
 from fairseq_doc.scoring.nbest_lists import best_lines
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
+from ..preparation.conftest import lines_of
 from .conftest import (
     DICTIONARY,
     DISTINCT,
     LINE,
     LISTS,
     TREES,
-    lines_of,
     of_paths,
     refused_without_a_trace,
     result_of,

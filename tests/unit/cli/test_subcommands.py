@@ -2,7 +2,6 @@
 checkpoints."""
 
 import csv
-import io
 import json
 import math
 import shlex
@@ -32,7 +31,7 @@ from fairseq_doc.preparation.text_form import text_of
 
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
 from ..evaluation.conftest import ensemble, peaked_model
-from ..preparation.conftest import contents
+from ..preparation.conftest import contents, refusal_leaving
 
 
 @pytest.fixture
@@ -125,9 +124,8 @@ def test_a_number_outside_its_range_is_refused(words, name):
     assert f"--{name} must be at least 1; got " in refused(*words.split())
 
 
-@pytest.mark.parametrize("name", ["rank", "weights", "components"])
-def test_a_description_takes_one_model(name, models, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"w1"))))
+@pytest.mark.parametrize("name", ["rank", "weights"])
+def test_a_description_takes_one_model(name, models):
     assert_refused("expected one checkpoint", run, name, "--path a.pt:b.pt")
 
 
@@ -226,7 +224,6 @@ def test_empty_lines_where_asked_for(models, write):
         assert text.splitlines()[1].endswith("\t")
     assert_refused("text: line 2 is empty", run, "score", options)
     assert_refused("line 2 is not UTF-8", run, "score", write(b"w1\nw\xff2\n"))
-    assert_refused("cannot read none", run, "score", "--input none")
 
 
 @pytest.mark.parametrize("options, words", [("", ["w1,", "w2"]), ("--units", ["w1", ",", "w2"])])
@@ -264,7 +261,6 @@ def test_score_sums_spans_without_their_marks(models, write):
         ("--spans '|'", "--spans needs --tsv"),
         ("--tsv --units --spans '|'", "--units cannot be combined with --spans"),
         ("--tsv --spans '|'", "no line has it"),
-        ("--tsv --spans ''", "mark: expected one without blanks"),
         ("--tsv --spans w2", "line 2 is empty"),
     ],
 )
@@ -331,12 +327,8 @@ def test_a_text_as_written_has_figures_whatever_its_tokens_are(model_of_bytes, f
     _, text = run("eval-lm")
     assert "as written" not in text and "raw_counts.json" in capsys.readouterr().err
     (folder / "raw_counts.json").write_text(json.dumps({"test": RAW}))
-    for command in (
-        "eval-lm",
-        "score --state carried --input whole",
-        "components --state carried --input whole",
-    ):
-        name, _, options = command.partition(" ")
+    carried = "--state carried --input whole"
+    for name, options in (("eval-lm", ""), ("score", carried), ("components", carried)):
         result, text = run(name, options)
         assert result["raw_counts"] == RAW
         assert result["bits_per_byte"] == pytest.approx(nats / 45 / math.log(2), rel=1e-9)
@@ -418,13 +410,7 @@ def test_weights(models, folder):
     assert result["picture"] == "weights.png" and text.endswith("\nwrote weights.png")
     assert (folder / "weights.png").read_bytes().startswith(b"\x89PNG")
     table = [row.split() for row in text.splitlines()[1:6]]
-    assert [row[:2] for row in table] == [
-        ["1", "0"],
-        ["2", "2"],
-        ["3", "2"],
-        ["all", "0"],
-        ["all", "2"],
-    ]
+    assert [" ".join(row[:2]) for row in table] == ["1 0", "2 2", "3 2", "all 0", "all 2"]
     assert table[1][2] == f"{found.weights[1]:.4f}"
     result, text = run("weights")
     assert "picture" not in result and "wrote" not in text
@@ -511,9 +497,6 @@ def test_components_of_one_layer_are_shown_one_by_one(models, lines):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ("--picture old.png", "old.png exists; .* give --overwrite"),
-        ("--tsv old", "old exists; .* give --overwrite"),
-        ("--tsv new.png --picture new.png", "new.png is used twice"),
         ("--tsv empty --input empty --overwrite", "empty is used twice"),
         ("--picture new.png --line 4", "line must be at most 3.*; got 4"),
         ("--picture new.png --line 3", "line must be .* 1 to 200 .*; got line 3 with 301"),
@@ -526,9 +509,7 @@ def test_components_of_one_layer_are_shown_one_by_one(models, lines):
 )
 def test_components_that_cannot_be_shown(options, message, models, folder, write, monkeypatch):
     monkeypatch.setattr(components, "ensemble_of", None)
-    texts = {"old": "precious", "old.png": "precious", "empty": "\nw1\n"}
-    for name, text in texts.items():
-        (folder / name).write_text(text)
+    (folder / "empty").write_text("\nw1\n")
     lines = write(f"w1 w2 w1\nw3\n{'w1 ' * 300}\n")
     before = contents(folder)
     assert_refused(message, run, "components", f"{lines} {options}")
@@ -592,7 +573,6 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("--reference list.json --made-by x doc.log", "list.json exists"),
         ("--reference r.txt --made-by x doc.log", "r.txt: expected a name ending in .json"),
         ("log.png A=doc.log", "log.png exists"),
-        ("--check doc.log doc.log", "doc.log: expected a reference that fairseq-doc curves"),
         ("--check damaged.json doc.log", "damaged.json: expected a reference"),
         ("new.png A=list.json", "list.json has no validation line"),
         ("--check later.json doc.log", "epochs of the reference, 7 to 7; the run has 1 to 3"),
@@ -607,6 +587,4 @@ def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem)
     (logs / "log.png").write_text((logs / "doc.log").read_text())
     later = "\n".join(reference_lines({"a": LearningCurve({7: 60.0}, None, {})}, "x", {}))
     (logs / "later.json").write_text(later)
-    before = contents(logs)
-    assert_refused(problem, result_of, f"curves {words}")
-    assert contents(logs) == before
+    assert problem in refusal_leaving(logs, result_of, f"curves {words}")

@@ -1,5 +1,6 @@
 """``fairseq-doc tune``: its line, its errors, and what it prints; trainings are a small program."""
 
+import importlib.util
 import json
 import shlex
 
@@ -86,7 +87,6 @@ def test_a_rerun_takes_further_options(folder):
     "words, problem",
     [
         ("", "expected a space, a YAML file or one of awd"),
-        (f"none.yaml {' '.join(BASE)}", "none.yaml: expected a YAML file"),
         (
             "space.yaml --sampler qmc --startup-trials 3",
             "--startup-trials needs --sampler gp or tpe",
@@ -133,13 +133,6 @@ def test_a_new_study_in_the_folder_of_another_one(folder):
     assert "holds trials of another study" in refused(*other, *BASE)
 
 
-def test_a_range_of_whole_numbers_for_a_rate(folder):
-    """Is drawn as the option's numbers, not as whole ones."""
-    (folder / "space.yaml").write_text("lr: {low: 5, high: 40, log: true}\n")
-    result = json.loads(doc(*TUNE, "--trials", 1, "--json", *BASE)[0])
-    assert not result["best"]["settings"]["lr"].is_integer()
-
-
 def test_studies_that_cannot_be_enqueued(folder):
     doc(*TUNE, "--trials", 2, *BASE)
     rest = ("--study", "t", *STORAGE, "--trials", 1, "--enqueue", "s", *BASE)
@@ -150,8 +143,9 @@ def test_studies_that_cannot_be_enqueued(folder):
     assert "'s'; got 't'" in refused(*TUNE, "--enqueue", "t", *BASE)
 
 
-def test_without_optuna(without_package):
-    without_package("optuna")
+def test_without_optuna(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda x: None if x == "optuna" else find(x))
     assert f"not installed: {pip_install('tune', 'optuna')}" in refused(*TUNE, *BASE)
 
 

@@ -10,10 +10,9 @@ from onnx import TensorProto
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.export.file import exported_file
 from fairseq_doc.export.tokens import FORMS, LOG_PROBS, SENTENCE, match_tokens
-from fairseq_doc.models.lstm_melis_lm import LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig
 from fairseq_doc.preparation.byte_text import make_dictionary
 
-from ..conftest import random_tokens, small_dictionary
+from ..conftest import build, random_tokens, small_dictionary
 from ..evaluation.conftest import EOS, UNK, encoded, ensemble, index, peaked_model, with_bias
 
 V = 20
@@ -21,10 +20,8 @@ V = 20
 
 def melis(**settings):
     """A small model of Melis et al. whose probabilities are far from even."""
-    cfg = LSTMMelisLanguageModelConfig(hidden_size=8, **{"embedding_ratio": 0.5, **settings})
-    torch.manual_seed(0)
-    task = type("Task", (), {"target_dictionary": small_dictionary(V)})
-    model = LSTMMelisLanguageModel.build_model(cfg, task).double().eval()
+    settings = {"hidden_size": 8, "embedding_ratio": 0.5, **settings}
+    model = build("lstm_melis_lm", V, **settings).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2)
@@ -120,11 +117,8 @@ def test_names_shapes_and_metadata(form):
     run = exported_file(ensemble(peaked_model()), form)
     graph = onnx.load_from_string(run.data).graph
     shapes = [
-        (
-            value.name,
-            [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim],
-        )
-        for value in (*graph.input, *graph.output)
+        (one.name, [x.dim_param or x.dim_value for x in one.type.tensor_type.shape.dim])
+        for one in (*graph.input, *graph.output)
     ]
     assert shapes == SHAPES[form]
     expected = {"num_layers": "2", "hidden_size": "6", "vocab_size": "20", "embedding_dim": "4"}

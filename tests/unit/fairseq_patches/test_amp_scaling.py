@@ -15,6 +15,7 @@ from fairseq_doc.optim.nt_asgd import NTASGD
 
 from ..optim.runs import config
 
+pytestmark = pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled:UserWarning")
 SGD = {"lr": [0.5], "momentum": 0.9, "weight_decay": 0.01}
 SETTINGS = {
     "sgd": Namespace(_name="sgd", optimizer="sgd", **SGD),
@@ -49,7 +50,6 @@ def step(optimizer, parameter, gradient, clip):
     return norm
 
 
-@pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled:UserWarning")
 @pytest.mark.parametrize("clip", [0.0, 0.3])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_step_with_a_loss_scale_equals_one_without(name, clip):
@@ -65,7 +65,6 @@ def test_a_step_with_a_loss_scale_equals_one_without(name, clip):
     assert not torch.allclose(one, start)
 
 
-@pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled:UserWarning")
 def test_no_step_is_taken_where_gradients_overflow_and_the_scale_falls():
     parameter = nn.Parameter(torch.ones(2))
     optimizer = amp("sgd", [parameter], scale=128.0)

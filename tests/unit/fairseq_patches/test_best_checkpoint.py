@@ -26,7 +26,9 @@ def run(monkeypatch, losses, saves, maximize=False, ends=False):
 
     def save(cfg, trainer, epoch_itr, loss):
         others = not (cfg.no_epoch_checkpoints and cfg.no_last_checkpoints)
+        kept = cfg.keep_last_epochs or cfg.save_interval_updates or cfg.keep_interval_updates
         calls.append((loss, others))
+        assert bool(kept) == (not cfg.no_epoch_checkpoints)
         save.best = (max if maximize else min)(getattr(save, "best", loss), loss)
 
     def validate_and_save(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):

@@ -42,11 +42,8 @@ def test_what_fairseq_preprocess_wrote(split):
 
 @pytest.mark.parametrize("impl", ["cached", "lazy"])
 def test_fairseqs_older_forms(tmp_path, impl):
-    builder = indexed_dataset.make_builder(f"{tmp_path}/old.bin", impl="cached")
-    for line in LINES:
-        builder.add_item(torch.tensor(line, dtype=torch.int32))
-    builder.finalize(f"{tmp_path}/old.idx")
-    dataset = data_utils.load_indexed_dataset(f"{tmp_path}/old", DICTIONARY, dataset_impl=impl)
+    old = write_split(tmp_path, "old", LINES, impl="cached")
+    dataset = data_utils.load_indexed_dataset(old, DICTIONARY, dataset_impl=impl)
     assert len(dataset) == len(LINES)
 
 

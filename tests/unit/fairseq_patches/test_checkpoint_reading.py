@@ -242,7 +242,8 @@ def test_a_file_to_restore_that_is_none_is_refused(tmp_path):
     """fairseq would train from the beginning without a word."""
 
     def restore(path, once=None):
-        cfg = SimpleNamespace(restore_file=path, continue_once=once, save_dir=str(tmp_path))
+        places = {"save_dir": str(tmp_path), "finetune_from_model": None}
+        cfg = SimpleNamespace(restore_file=path, continue_once=once, **places)
         trainer = SimpleNamespace(checkpoint_suffix="")
         return load_named_file(lambda cfg, trainer: "restored", cfg, trainer)
 
@@ -252,3 +253,20 @@ def test_a_file_to_restore_that_is_none_is_refused(tmp_path):
     assert restore(last) == "restored"  # the first start
     (tmp_path / last).touch()  # a resume, which fairseq prefers to --continue-once
     assert restore(last, f"{tmp_path}/none.pt") == "restored"
+
+
+def test_hours_and_averages_of_a_first_training_do_not_count(tmp_path):
+    cfg = SimpleNamespace(
+        restore_file="checkpoint_last.pt", continue_once=None, save_dir=str(tmp_path),
+        finetune_from_model="first.pt",
+    )  # fmt: skip
+    trainer = SimpleNamespace(checkpoint_suffix="")
+
+    def load(cfg, trainer):
+        trainer._previous_training_time, trainer._ema = 36_000, "the first training's"
+
+    load_named_file(load, cfg, trainer)
+    assert (trainer._previous_training_time, trainer._ema) == (0, None)
+    (tmp_path / "checkpoint_last.pt").touch()  # a resume
+    load_named_file(load, cfg, trainer)
+    assert (trainer._previous_training_time, trainer._ema) == (36_000, "the first training's")

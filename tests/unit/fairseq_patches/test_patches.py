@@ -1,4 +1,5 @@
 import ast
+import inspect
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,14 @@ def test_every_file_is_imported():
     files = {path.stem for path in source.parent.glob("*.py")}
     imports = [node for node in ast.parse(source.read_text()).body if "names" in node._fields]
     assert files - {"__init__"} <= {alias.name for node in imports for alias in node.names}
+
+
+def test_wrappers_that_no_test_calls_by_fairseqs_name_are_registered():
+    """Their own tests call them directly, with another function in place of fairseq's."""
+    names = """call_and_release load_for_its_task load_named_file load_with_average
+        save_best_at_epoch_ends""".split()
+    found = [inspect.getclosurevars(one).nonlocals["wrapper"] for one in wrapping._replacements]
+    assert {*names} <= {wrapper.__name__ for wrapper in found}
 
 
 def test_a_function_is_replaced_by_one_that_calls_it(monkeypatch):
@@ -33,10 +42,7 @@ def test_the_program_is_changed_if_it_is_a_second_copy_of_the_module(monkeypatch
     monkeypatch.setattr(wrapping, "_replacements", [])
     code = {"double": abs, "__file__": "train.py"}
     exec("def main():\n    return double(3)", code)
-    module, program = (
-        SimpleNamespace(**code),
-        SimpleNamespace(**code),
-    )  # as multiprocessing makes it
+    module, program = (SimpleNamespace(**code) for _ in "12")  # as multiprocessing makes it
     monkeypatch.setitem(sys.modules, "__main__", program)
     wrapping.replaces(module, "double")(lambda double, x: -double(x))
     wrapping.apply()

@@ -39,13 +39,11 @@ def test_only_what_a_killed_run_left_is_removed(tmp_path):
 
 
 def test_the_worker_that_saves_takes_the_lock(tmp_path, other):
-    def restore(rank, no_save):
+    def of(rank, no_save):
         cfg = SimpleNamespace(save_dir=str(tmp_path), no_save=no_save)
-        trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix="")
-        load = save_dir_lock.load_with_lock
-        return load(lambda *args, **more: more, cfg, trainer, disable_iterator_cache=False)
+        return cfg, SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix="")
 
-    assert_refused("another training", restore, rank=0, no_save=False)
-    for rank, no_save in ((1, False), (0, True)):
-        assert restore(rank, no_save) == {"disable_iterator_cache": False}
-    assert checkpoint_utils.load_checkpoint.__wrapped__
+    assert_refused("another training", checkpoint_utils.load_checkpoint, *of(0, no_save=False))
+    for others in (of(1, no_save=False), of(0, no_save=True)):
+        load = save_dir_lock.load_with_lock
+        assert load(lambda *args, **more: more, *others, reset=False) == {"reset": False}

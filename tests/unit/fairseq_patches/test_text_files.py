@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import refusal
+from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE
-from fairseq_cli import interactive
 
-from fairseq_doc import checksums, registration  # noqa: F401
+from fairseq_doc import registration  # noqa: F401
 from fairseq_doc.fairseq_patches.text_files import read_in_buffers
 
 FORMAT = "expected '<token> <cnt> [flags]'"
@@ -53,15 +53,14 @@ def test_a_dictionary_means_what_it_means_to_fairseq(load, tmp_path, text):
 
 
 def test_other_forms_of_a_dictionary(load, tmp_path):
-    expected, packed = load(GOOD), gzip.compress(GOOD.encode())
+    expected = load(GOOD)
     assert expected.index("madeupword0000") == 6
     with open(tmp_path / "dict.txt") as file:
         assert Dictionary.load(file).indices == expected.indices
     overwritten = load("the 12\n<unk> 3 #fairseq:overwrite\n")
     assert overwritten.index("<unk>") == overwritten.unk() == overwritten.index("nowhere")
     assert load(b"\xef\xbb\xbf" + GOOD.encode()).indices == expected.indices
-    assert load(packed).indices == expected.indices
-    assert "dict.txt is damaged" in refusal(load, packed[:-9])
+    assert load(gzip.compress(GOOD.encode())).indices == expected.indices
 
 
 @pytest.mark.parametrize(
@@ -77,15 +76,11 @@ def test_a_damaged_dictionary(load, tmp_path, contents, facts):
     error = refusal(load, contents)
     assert error.startswith(f"{tmp_path}/dict.txt") and len(error) < 400 + len(str(tmp_path))
     assert all(fact in error for fact in facts), error
-    (tmp_path / "dict.txt").unlink()
-    assert "No such file" in refusal(Dictionary.load, f"{tmp_path}/dict.txt")
 
 
-def test_a_dictionary_that_changed_after_it_was_prepared(load, tmp_path):
-    load(GOOD)
-    checksums.write(tmp_path, ["dict.txt"])
-    load(GOOD)
-    assert "was changed after preparation" in refusal(load, GOOD.replace("of", "or"))
+def test_unknown_words_cannot_be_replaced():
+    assert "--replace-unk needs the alignment" in refusal(utils.load_align_dict, "")
+    assert utils.load_align_dict(None) is None
 
 
 def codes(path):
@@ -93,11 +88,9 @@ def codes(path):
 
 
 def test_codes_of_bpe(tmp_path):
-    assert "none" in refusal(SubwordNMTBPE, codes(tmp_path / "none"))
     path = tmp_path / "codes"
-    for damage in ("l o w\n", "l\n", "\xff"):
-        path.write_text("#version: 0.2\nl o\n" + damage, encoding="latin-1")
-        assert str(path) in refusal(SubwordNMTBPE, codes(path))
+    path.write_text("#version: 0.2\nl\n")
+    assert str(path) in refusal(SubwordNMTBPE, codes(path))
     path.write_text("#version: 0.2\nl o\nlo w</w>\n")
     assert SubwordNMTBPE(codes(path)).encode("low lot") == "low lo@@ t"
     model = SimpleNamespace(sentencepiece_model=str(path))
@@ -115,8 +108,3 @@ def test_lines_come_in_buffers(tmp_path, monkeypatch, size, buffers):
         sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(b"a b\nc\n\n")))
     )
     assert list(read_in_buffers(None, "-", size)) == buffers
-
-
-def test_fairseq_interactive_reads_so(tmp_path):
-    (tmp_path / "in").write_text("a  b")
-    assert list(interactive.buffered_read(str(tmp_path / "in"), 2)) == [["a b"]]

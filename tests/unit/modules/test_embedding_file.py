@@ -32,7 +32,8 @@ def test_round_trip_to_the_bit(tmp_path_factory, numbers):
     [
         ("", "got no header"),
         ("w1 1 2 3\nw2 1 2 3\n", "got no header"),
-        ("1 4\nw1 1 2 3 4\n", "line 2: expected 3 numbers .* 4 for 'w1'"),
+        ("1 4\nw1 1 2 3 4\n", "expected 3 numbers per word.*; got 4"),
+        ("1 3\nw1 1 2\n", "line 2: expected 3 numbers; got 2 for 'w1'"),
         ("2 3\nw1 1 2 3\n", "expected 2 words .*; got 1"),
         ("2 3\nw1 1 2 3\n\n", "expected 3 numbers"),
         ("2 3\nw1 1 2 3\nw2 1 2 x\n", "line 3: expected finite numbers; got '1 2 x'"),
@@ -43,6 +44,14 @@ def test_files_that_cannot_be_read(tmp_path, text, problem):
     (tmp_path / "v").write_text(text)
     embedding, dictionary = torch.zeros(9, 3), small_dictionary(9)
     assert_refused(problem, load_embedding_file, embedding, str(tmp_path / "v"), dictionary)
+
+
+def test_a_word_may_have_blanks(tmp_path):
+    """As in GloVe's largest file."""
+    (tmp_path / "v").write_text("2 3\n. . . 1 2 3\nw1 4 5 6\n")
+    embedding, dictionary = torch.zeros(9, 3), small_dictionary(9)
+    load_embedding_file(embedding, str(tmp_path / "v"), dictionary)
+    assert embedding[dictionary.index("w1")].tolist() == [4, 5, 6] and embedding.sum() == 15
 
 
 NARROW = {

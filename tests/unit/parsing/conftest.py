@@ -61,8 +61,3 @@ def trees(leaves=None):
 def read(text):
     """The tree of a text."""
     return parse_tree(text, "here")
-
-
-def write(path, *lines):
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
-    return path

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import refusal
+from generated_text import write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from fairseq_doc.parsing.bracketing import (
 from fairseq_doc.parsing.nbest import parse_lists, read_nbest
 from fairseq_doc.preparation.trees import EMPTY, read_trees
 
-from .conftest import WORDS, read, trees, write
+from .conftest import WORDS, read, trees
 
 COLLINS = Parameters()
 # As the file that comes with EVALB is laid out.
@@ -160,15 +161,14 @@ def test_a_quote_that_one_side_deletes_is_kept_in_both(quote):
 
 
 def test_evalbs_own_file_holds_the_defaults(tmp_path):
-    path = write(tmp_path / "COLLINS.prm", *COLLINS_PRM)
+    path = write(tmp_path / "COLLINS.prm", COLLINS_PRM)
     assert read_parameters(path) == replace(COLLINS, quote_label=())
 
 
 def test_what_a_file_names_is_taken_and_nothing_else(tmp_path):
-    lines = ("LABELED 0", "\tCUTOFF_LEN 70 ", "QUOTE_LABEL POS", "EQ_WORD The the", "EQ_WORD A a")
-    assert read_parameters(
-        write(tmp_path / "p", *lines, "#LABELED 1", "EQ_LABEL A B")
-    ) == Parameters(
+    lines = ["LABELED 0", "\tCUTOFF_LEN 70 ", "QUOTE_LABEL POS", "EQ_WORD The the", "EQ_WORD A a"]
+    path = write(tmp_path / "p", [*lines, "#LABELED 1", "EQ_LABEL A B"])
+    assert read_parameters(path) == Parameters(
         labeled=False,
         cutoff_len=70,
         delete_label=(),
@@ -177,7 +177,7 @@ def test_what_a_file_names_is_taken_and_nothing_else(tmp_path):
         eq_label=(("A", "B"),),
         eq_word=(("The", "the"), ("A", "a")),
     )
-    assert read_parameters(write(tmp_path / "p")).labeled
+    assert read_parameters(write(tmp_path / "p", [])).labeled
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_what_a_file_names_is_taken_and_nothing_else(tmp_path):
     ["delete_label TOP", "DELETE_LABEL", "EQ_LABEL ADVP", "LABELED yes", "CUTOFF_LEN -1"],
 )
 def test_a_line_that_is_no_parameter_is_named(tmp_path, line):
-    path = write(tmp_path / "p", "# mine", "", line)
+    path = write(tmp_path / "p", ["# mine", "", line])
     message = refusal(read_parameters, path)
     assert message.startswith(f"{path}: line 3: expected one of LABELED, CUTOFF_LEN, ")
 

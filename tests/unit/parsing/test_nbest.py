@@ -1,8 +1,8 @@
-import gzip
 import math
 
 import pytest
 from conftest import refusal
+from generated_text import write
 
 from fairseq_doc.parsing.nbest import (
     Candidate,
@@ -12,8 +12,6 @@ from fairseq_doc.parsing.nbest import (
     read_nbest,
 )
 from fairseq_doc.preparation.trees import EMPTY, bracketed, parse_tree
-
-from .conftest import write
 
 A, B, C = "(S (NN a))", "(X (NN a))", "(S1 (S (NN c)))"
 TAB, BARS = f"-1\t{A}", f"0 ||| -1 ||| {A}"
@@ -33,25 +31,21 @@ TAB, BARS = f"-1\t{A}", f"0 ||| -1 ||| {A}"
         (("2 0", f"-1.5\t-9\t1e-05\t{A}", f"-20\t-7\t-8\t{B}", "1 1", f"3\t{C}"), [(2, 3), (5,)]),
     ],
 )
-@pytest.mark.parametrize("compressed", [False, True])
-def test_the_forms_of_a_list(tmp_path, lines, expected, compressed):
-    path = write(tmp_path / "n", *lines)
-    if compressed:
-        path.write_bytes(gzip.compress(path.read_bytes()))
+def test_the_forms_of_a_list(tmp_path, lines, expected):
+    path = write(tmp_path / "n", lines)
     (a, b), (c,) = expected
     first, second = [Candidate(-1.5, A, a), Candidate(-20.0, B, b)], [Candidate(3.0, C, c)]
     assert is_nbest(path) and read_nbest(path) == [first, second]
 
 
 def test_a_failed_parse_is_the_last_of_the_samples(tmp_path):
-    path = write(tmp_path / "n", "0 ||| 0 ||| (())", f"0 ||| -9 ||| {A}", f"0 ||| -8 ||| {B}")
+    path = write(tmp_path / "n", ["0 ||| 0 ||| (())", f"0 ||| -9 ||| {A}", f"0 ||| -8 ||| {B}"])
     assert [one.text for one in read_nbest(path)[0]] == [B, A, "(())"]
 
 
 def test_trees_are_no_lists(tmp_path):
-    assert not is_nbest(write(tmp_path / "t", "", A))
-    assert not is_nbest(write(tmp_path / "t", "(())"))
-    assert not is_nbest(write(tmp_path / "t"))
+    for lines in (["", A], ["(())"], []):
+        assert not is_nbest(write(tmp_path / "t", lines))
 
 
 @pytest.mark.parametrize(
@@ -75,12 +69,12 @@ def test_trees_are_no_lists(tmp_path):
     ],
 )
 def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, line, problem):
-    path = write(tmp_path / "n", *lines)
+    path = write(tmp_path / "n", lines)
     assert refusal(read_nbest, path).startswith(f"{path}: line {line}: {problem}")
 
 
 def test_an_empty_file(tmp_path):
-    path = write(tmp_path / "n", "", " ")
+    path = write(tmp_path / "n", ["", " "])
     assert f"{path}: expected n-best lists" in refusal(read_nbest, path)
 
 
@@ -97,7 +91,7 @@ def test_an_empty_file(tmp_path):
     ],
 )
 def test_a_failed_parse_may_have_any_score(tmp_path, lines, line):
-    path = write(tmp_path / "n", *lines)
+    path = write(tmp_path / "n", lines)
     (first,), (failed,) = parse_lists(path, read_nbest(path))
     assert bracketed(first[1]) == A
     assert failed[1] == EMPTY and failed[0].line == line and math.isfinite(failed[0].score)
@@ -117,7 +111,7 @@ NO_TAGS = ["(TOP (S (INTJ No) (, ,) (NP (XX it)) (VP was) .))", "(S (NP We) (VP 
 
 @pytest.mark.parametrize("texts, tagged", [(UNK_TAGS, True), (NO_TAGS, False)])
 def test_words_and_tags_are_those_of_the_sentences(tmp_path, texts, tagged):
-    path = write(tmp_path / "t", *texts)
+    path = write(tmp_path / "t", texts)
     lists = read_lists(path)
     parsed = list(parse_lists(path, lists, GOLD, tagged))
     assert [own for [(_, own)] in parsed] == GOLD

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from conftest import refusal
-from fairseq.data import Dictionary
+from generated_text import write
 
 from fairseq_doc.parsing.bracketing import Parameters, bracketing_f1
 from fairseq_doc.parsing.nbest import nbest_lines, parse_lists, read_nbest
@@ -14,7 +14,7 @@ from fairseq_doc.parsing.reranking import read_tree_lists, scored_lists
 from fairseq_doc.preparation.trees import parse_tree
 
 from ..conftest import small_dictionary
-from .conftest import write
+from ..preparation.conftest import dictionary_of
 
 WORDS = "the dog saw the Cat"
 SHAPES = ("(S (NP 0 1) (VP 2 (NP 3 4)))", "(S (NP 0 1) (VP 2 3 4))", "(S (NP 0 1 2) (NP 3 4))")
@@ -32,11 +32,8 @@ def tree(shape=0, words=WORDS, tags="XX"):
     return re.sub(r"\d", lambda m: f"({tags[int(m[0])]} {words[int(m[0])]})", shape)
 
 
-def dictionary_of(*more):
-    dictionary = Dictionary()
-    for symbol in {*" ".join(SYMBOLS).split(), *more}:
-        dictionary.add_symbol(symbol)
-    return dictionary
+def dictionary_with(*more):
+    return dictionary_of(*" ".join(SYMBOLS).split(), *more)
 
 
 def read(folder, *lists, dictionary=None, **more):
@@ -45,9 +42,9 @@ def read(folder, *lists, dictionary=None, **more):
     for number, own in enumerate(lists):
         rows = [one if isinstance(one, tuple) else (-1, one) for one in own]
         lines += [f"{len(rows)} {number}", *(f"{score}\t{text}" for score, text in rows)]
-    path = write(folder / "dev.nbest", *lines)
+    path = write(folder / "dev.nbest", lines)
     parsed = parse_lists(path, read_nbest(path))
-    return read_tree_lists(path, parsed, dictionary or dictionary_of(), **more)
+    return read_tree_lists(path, parsed, dictionary or dictionary_with(), **more)
 
 
 def symbols_of(found, dictionary):
@@ -58,7 +55,7 @@ def symbols_of(found, dictionary):
 def test_candidates_that_differ_in_tags_or_root_alone_are_merged_into_the_first(tmp_path):
     first = [(-1.0, tree(1)), (-2.0, tree(0)), (-2.5, tree(1, tags="YY")), (-3.0, tree(2))]
     second = [(-4.0, f"(TOP {tree(2)})"), (-4.5, tree(2)), (-5.0, f"(S1 {tree(2, tags='DT')})")]
-    dictionary = dictionary_of()
+    dictionary = dictionary_with()
     found = read(tmp_path, first, second, [f"( {tree()})"], dictionary=dictionary)
     assert (found.statistics, found.unknown) == ([], 0)
     assert found.roots == {None, "TOP", ""}
@@ -72,7 +69,7 @@ def test_candidates_that_differ_in_tags_or_root_alone_are_merged_into_the_first(
 
 
 def test_rare_words_become_the_symbols_of_the_dictionary(tmp_path):
-    dictionary = dictionary_of("<unk-capital>", "<unk-ing>")
+    dictionary = dictionary_with("<unk-capital>", "<unk-ing>")
     found = read(tmp_path, [tree(words="the Xx saw the barking")], dictionary=dictionary)
     ((symbols,),) = symbols_of(found, dictionary)
     words = [symbol for symbol in symbols.split() if symbol[0] not in "()"]
@@ -83,7 +80,7 @@ def test_symbols_outside_the_dictionary_are_counted_over_the_distinct_candidates
     shape = SHAPES[0].replace("(VP", "(VX")
     rows = [tree(shape, "a dog saw a cat"), tree(shape, "a dog saw a cat", "YY")]
     assert read(tmp_path, rows).unknown == 2  # (VX and )VX; a rare word is <unk>
-    assert read(tmp_path, rows, dictionary=dictionary_of("(VX")).unknown == 1
+    assert read(tmp_path, rows, dictionary=dictionary_with("(VX")).unknown == 1
 
 
 def test_candidates_are_compared_with_the_gold_trees_as_by_evalb(tmp_path):

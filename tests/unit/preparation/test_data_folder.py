@@ -6,7 +6,6 @@ import pytest
 from conftest import assert_refused
 
 from fairseq_doc import checksums
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.data_folder import (
     check_destination,
     new_data_folder,
@@ -17,7 +16,7 @@ from fairseq_doc.preparation.data_folder import (
 from .conftest import contents
 
 
-def attempt(destination, error=None):
+def attempt(destination):
     """Make a data folder of one file and a folder; what was reported."""
     said = []
     with new_data_folder(destination, said.append) as (data, say):
@@ -26,8 +25,6 @@ def attempt(destination, error=None):
         (data / "inside" / "b").write_text("second")
         (data.parent / "intermediate").mkdir()
         say("wrote a")
-        if error:
-            raise error
     return said
 
 
@@ -44,15 +41,6 @@ def test_a_folder_is_written_whole_with_its_report_and_checksums(tmp_path):
     }
     (tmp_path / "new" / "dest" / "a").write_text("other")
     assert_refused("dest/a is damaged", checksums.check, tmp_path / "new" / "dest" / "a")
-
-
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), SystemExit(143), OSError("disk full"), FairseqDocError("bad")]
-)
-def test_nothing_is_left_of_an_unfinished_folder(tmp_path, error):
-    with pytest.raises(type(error)):
-        attempt(tmp_path / "dest", error)
-    assert contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize("make", [os.mkdir, lambda path: open(path, "w").close()])

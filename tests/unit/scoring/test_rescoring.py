@@ -162,13 +162,6 @@ def test_tuning_with_carried_states_ends(rounds, best):
     assert not list(values)
 
 
-def test_without_a_bonus_the_empty_candidate_wins():
-    lists = [NBestList("u", ["w0 w1 w2 w1 w0 w2", ""], np.zeros(2))]
-    log_probs = log_probs_of(lists)
-    chosen = [choose(lists, log_probs, Weights(1, *pair)) for pair in ((1, 0), (1, 9), (0, 0))]
-    assert chosen == [[1], [0], [0]]  # the last are equal: the first
-
-
 @pytest.mark.parametrize("weights", [Weights(0.0, 1.0), Weights(5.0, 1.0)])
 def test_a_candidate_without_tokens_is_the_last_choice(weights):
     lists = [

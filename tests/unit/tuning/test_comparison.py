@@ -1,6 +1,5 @@
 """Systems that are compared: their folder, kept evaluations, means and distances."""
 
-import json
 import math
 import os
 from argparse import Namespace
@@ -46,18 +45,10 @@ def trained(tmp_path, monkeypatch):
 
 
 def test_trainings_that_diverge_do_not_count(trained):
-    values = {
-        "a": {1: math.inf},
-        "b": {1: 2.0, 2: math.inf},
-        "c": {1: 4.0, 2: 6.0},
-        "nearly": {1: 2.0, 2: 900},
-    }
-    rows, remarks = trained(values)
-    assert {name: row["seeds"] for name, row in rows.items()} == {
-        "b": [1],
-        "c": [1, 2],
-        "nearly": [1],
-    }
+    values = {"a": {1: math.inf}, "b": {1: 2.0, 2: math.inf}, "c": {1: 4.0, 2: 6.0}}
+    rows, remarks = trained({**values, "nearly": {1: 2.0, 2: 900}})
+    seeds = {name: row["seeds"] for name, row in rows.items()}
+    assert seeds == {"b": [1], "c": [1, 2], "nearly": [1]}
     assert rows["b"]["valid"]["distance"] == 0 and rows["c"]["valid"]["distance"] == 3
     assert remarks == [
         "a is left out: all its trainings diverged",
@@ -91,7 +82,8 @@ def evaluations(tmp_path, monkeypatch):
     def evaluated(reference="a"):
         (tmp_path / "ref").write_text(reference)
         found = comparison._evaluation(system, tmp_path, str(tmp_path / "ref"))
-        assert (found["valid"], found["test"]) == (3.0, 30.0)
+        assert found["valid"] == 3.0
+        evaluated.test = found["test"]
         return len(calls)
 
     return evaluated
@@ -99,6 +91,7 @@ def evaluations(tmp_path, monkeypatch):
 
 def test_an_evaluation_is_kept_while_the_reference_is_the_same(evaluations):
     assert [evaluations(content) for content in "aabba"] == [1, 1, 2, 2, 3]
+    assert evaluations.test == 30.0
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"of": 1}'])
@@ -109,14 +102,14 @@ def test_a_damaged_evaluation_is_made_again(tmp_path, evaluations, content):
     assert evaluations() == 2
     kept = (tmp_path / "evaluation.json").read_text()
     (tmp_path / "evaluation.json").write_text(kept.replace("30", "31"))
-    assert evaluations() == 3
+    assert evaluations() == 3 and evaluations.test == 30.0
 
 
-def test_an_infinite_perplexity_is_kept_as_json(tmp_path, monkeypatch, evaluations):
+def test_an_infinite_perplexity_is_none_at_once_and_when_kept(monkeypatch, evaluations):
     monkeypatch.setattr(comparison, "_bleu", lambda *_: {"test": math.inf})
-    with pytest.raises(AssertionError):
+    for _ in range(2):
         evaluations()
-    assert json.loads((tmp_path / "evaluation.json").read_text())["test"] is None
+        assert evaluations.test is None
 
 
 def test_the_distance_in_deviations():

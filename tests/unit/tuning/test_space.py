@@ -54,6 +54,8 @@ def test_a_range_is_read_and_kept_as_json_and_yaml(drawn):
         (int, {"low": 1.0, "high": 4}, IntDistribution(1, 4)),
         (None, {"low": 1, "high": 4}, IntDistribution(1, 4)),
         (None, {"low": 1, "high": 4.5}, FloatDistribution(1, 4.5)),
+        (None, {"low": 0, "high": 1, "step": 0.25}, FloatDistribution(0, 1, step=0.25)),
+        (None, {"low": "5e-4", "high": "1e-2"}, FloatDistribution(0.0005, 0.01)),  # as YAML has it
     ],
 )
 def test_the_option_decides_whether_numbers_are_whole(kind, values, expected):
@@ -61,20 +63,6 @@ def test_the_option_decides_whether_numbers_are_whole(kind, values, expected):
     assert space == {"a": expected} and parse_space(as_json(space), "x") == space
     with pytest.raises(ValueError, match="integer"):
         parse_space({"a": {"low": 1, "high": 4.5}}, "x", {"a": int})
-
-
-def test_yaml_numbers_without_a_point_and_whole_numbers(tmp_path):
-    path = tmp_path / "space.yaml"
-    path.write_text(
-        "lr: {low: 5e-4, high: 1e-2, log: true}\n--layers: {low: 1, high: 4}\n"
-        "dropout: {low: 0, high: 0.5}\nsteps: {low: 0, high: 1, step: 0.25}\n"
-    )
-    assert read_space(path) == {
-        "lr": FloatDistribution(0.0005, 0.01, log=True),
-        "layers": IntDistribution(1, 4),
-        "dropout": FloatDistribution(0, 0.5),
-        "steps": FloatDistribution(0, 1, step=0.25),
-    }
 
 
 @pytest.mark.parametrize(

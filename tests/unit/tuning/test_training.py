@@ -1,7 +1,6 @@
 """One training: how it ended, and its value."""
 
 import math
-import multiprocessing
 import os
 import re
 import sys
@@ -10,12 +9,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import assert_refused, refusal
+from conftest import locked_elsewhere, refusal
 
-from fairseq_doc.files import lock
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.training import Training, best_value
+
+from ..fairseq_patches.test_checkpoint_reading import RunsCode
 
 LOSS = Command(("fairseq-train", "data"), "loss", False)
 SCORE = Command(("fairseq-train", "data"), "bleu", True)
@@ -28,9 +28,7 @@ def write(folder, log="", **bests):
     (folder / "log.txt").write_text(log)
     for name, best in bests.items():
         state = {"extra_state": {"best": best} if best is not None else {}}
-        torch.save(
-            {"model": {"w": torch.zeros(1000)}, **state}, checkpoints / f"checkpoint_{name}.pt"
-        )
+        torch.save({"model": torch.zeros(9), **state}, checkpoints / f"checkpoint_{name}.pt")
 
 
 @pytest.mark.parametrize(
@@ -60,17 +58,9 @@ def test_a_training_without_a_value(tmp_path):
 
 
 def test_a_checkpoint_that_carries_code_is_not_run(tmp_path):
-    torch.save({"extra_state": Code(str(tmp_path / "ran"))}, tmp_path / "checkpoint_last.pt")
+    torch.save({"extra_state": RunsCode(tmp_path / "ran")}, tmp_path / "checkpoint_last.pt")
     assert "could run code" in refusal(best_value, tmp_path, False)
     assert not (tmp_path / "ran").exists()
-
-
-class Code:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
 
 
 @pytest.fixture
@@ -145,13 +135,8 @@ def test_the_cores_are_shared(tmp_path, monkeypatch, train):
 
 
 def test_another_process_in_the_folder(tmp_path, train):
-    with lock(tmp_path / "lock", ""):
-        other = multiprocessing.get_context("fork").Process(
-            target=assert_refused, args=("another process trains", train, "")
-        )
-        other.start()
-        other.join()
-    assert other.exitcode == 0
+    with locked_elsewhere(tmp_path / "lock"):
+        assert "another process trains" in refusal(train, "")
 
 
 @pytest.mark.parametrize(
@@ -163,3 +148,8 @@ def test_a_value_worse_than_that_of_equally_likely_words(metric, value, diverged
     for maximize in (False, True):
         expected = math.inf if diverged and not maximize else value
         assert train("", command=replace(LOSS, metric=metric, maximize=maximize)) == expected
+
+
+def test_the_loss_of_a_sentence_has_no_bound(tmp_path, train):
+    write(tmp_path, "INFO | dictionary: 10,000 types\n", last=60.0)
+    assert train("", "--sentence-avg") == 60.0

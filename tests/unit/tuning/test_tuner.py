@@ -34,9 +34,8 @@ def test_every_trial_has_its_value_and_only_the_best_its_checkpoints(
     tuned = study_in(kind.format(tmp_path))
     tuned.tuner(5, workers=2).run()
     trials = tuned.study.get_trials()
-    assert [trial.number for trial in trials] == list(range(5)) and set(states(tuned)) == {
-        "complete"
-    }
+    assert [trial.number for trial in trials] == list(range(5))
+    assert set(states(tuned)) == {"complete"}
     for trial in trials:
         assert trial.value == pytest.approx((math.log10(trial.params["lr"]) + 2) ** 2)
         folder = trial_folder(tuned.folder, trial)
