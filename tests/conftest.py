@@ -295,6 +295,18 @@ def load(path):
     return torch.load(path)
 
 
+def stage_of(path):
+    """The stage of NT-ASGD in which a checkpoint was saved."""
+    return load(path)["last_optimizer_state"]["trigger"]["stage"]
+
+
+def mid_epoch(folder, stage):
+    """The first checkpoint of a stage that was saved inside an epoch."""
+    paths = folder.glob("checkpoint_[0-9]*_*.pt")
+    ordered = sorted(paths, key=lambda path: int(path.stem.rpartition("_")[2]))
+    return next(path for path in ordered if stage_of(path) == stage)
+
+
 def digest_of(value):
     """Of tensors and other values in dictionaries, lists and tuples."""
     digest = hashlib.sha256()
@@ -371,7 +383,7 @@ def evaluation(data, checkpoint, options=""):
 
 def last_validation(output):
     """The last validation line's numbers, by name."""
-    line = re.findall(r"(?:\| valid \||\[valid\]\[INFO\] -) (epoch .*)", output)[-1]
+    line = re.findall(r"\| valid \| (epoch .*)", output)[-1]
     return {name: float(value) for name, value in re.findall(r"(\w+) ([\d.e+-]+)(?: \||$)", line)}
 
 

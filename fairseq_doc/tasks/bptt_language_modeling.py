@@ -103,7 +103,7 @@ def check_batches(max_sentences: int | None, **others: Any) -> None:
     needs = {
         "no --skip-remainder-batch": not others.get("skip_remainder_batch"),
         f"--batch-size, the number of columns, without --max-tokens or --max-tokens-valid; got "
-        f"{max_sentences}, {max_tokens}": max_sentences and max_tokens is None,
+        f"--batch-size {max_sentences}, {max_tokens} tokens": max_sentences and max_tokens is None,
     }
     check_needs(f"--task {TASK}", needs)
 

@@ -5,6 +5,8 @@ import toy_language
 import toy_translation
 from conftest import doc, preprocessing, run_here, training
 
+from fairseq_doc.ops.matmul import BFLOAT16_VARIABLE, bfloat16_is_faster
+
 SAVES = "--save-interval-updates 25 --keep-interval-updates 99"
 
 
@@ -34,3 +36,15 @@ def parallel(tmp_path_factory):
     toy_translation.write_corpus(folder / "text", "reverse", 600, 60, 60)
     run_here(preprocessing(folder / "text", folder / "bin"))
     return SimpleNamespace(text=folder / "text", data=folder / "bin")
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """A function that makes the processor one with (``yes``) or without bfloat16 instructions."""
+
+    def has_bfloat16(answer):
+        monkeypatch.setenv(BFLOAT16_VARIABLE, answer)
+        bfloat16_is_faster.cache_clear()
+
+    yield has_bfloat16
+    bfloat16_is_faster.cache_clear()

@@ -106,7 +106,6 @@ def test_pairs_with_which_the_model_diverges(corpus, lm, model):
         ("--gen-subset tset --dynamic", "no binarised split 'tset'"),
         ("--dynamic --dynamic-columns 99999", "--dynamic-columns must be at most"),
         ("--dynamic --eval-window 5", "--eval-window"),
-        ("--samples 2 --eval-window 5", "--eval-window"),
         ("--dynamic --matmul-precision bfloat16", "--matmul-precision"),
         ("--cache-window 5 --cache-search --temperature search", "expected one search at a time"),
     ],

@@ -22,32 +22,23 @@ def test_the_error_of_a_process_is_one_line(corpus, tmp_path):
     command = training(corpus.data, tmp_path).replace("--batch-size 8 ", " ")
     assert "need --batch-size" in error_of(fail(command))
     output = fail_here(f"{command} --max-tokens 9")
-    assert "without --max-tokens; got --batch-size None" in output
+    assert "got --batch-size None, 9 tokens" in output
 
 
 def test_no_optimizer_no_task_no_architecture(corpus, tmp_path):
     command = training(corpus.data, tmp_path).replace("--weight-decay 1.2e-6", "")
     pair = "--optimizer nt_asgd --lr-scheduler nt_asgd"
-    assert f"give {pair}" in fail_here(command.replace(pair, ""))
+    assert "give --optimizer" in fail_here(command.replace(pair, ""))
     words = command.replace("--task bptt_language_modeling", "").replace("--bptt 40", "")
     assert "give --task bptt_language_modeling" in fail_here(words)
     bare = f"fairseq-train {corpus.data} --user-dir {PACKAGE}"
     assert "expected --arch, such as lstm_doc_lm" in fail_here(bare)
 
 
-def test_an_empty_split_and_a_missing_dictionary(corpus, tmp_path):
-    data = tmp_path / "data"
-    shutil.copytree(corpus.data, data)
-    (data / "SHA256SUMS").unlink()
-    (tmp_path / "empty.txt").write_text("")
-    run_here(
-        f"fairseq-preprocess --only-source --srcdict {corpus.data}/dict.txt "
-        f"--validpref {tmp_path}/empty.txt --destdir {tmp_path}/empty --padding-factor 1"
-    )
-    for suffix in ("bin", "idx"):
-        shutil.copy(tmp_path / "empty" / f"valid.{suffix}", data / f"valid.{suffix}")
-    assert "is empty" in fail_here(training(data, tmp_path / "run"))
-    (data / "dict.txt").unlink()
+def test_a_missing_dictionary(corpus, tmp_path):
+    data = shutil.copytree(corpus.data, tmp_path / "data")
+    for name in ("SHA256SUMS", "dict.txt"):
+        (data / name).unlink()
     assert "dict.txt: No such file" in fail_here(training(data, tmp_path / "run"))
 
 

@@ -1,24 +1,11 @@
 """``fairseq-doc`` as it is typed: the commands for a language model, on a trained one."""
 
 import functools
-import math
 import subprocess
 
 import pytest
 import torch
-from conftest import (
-    BIN,
-    PACKAGE,
-    ROOT,
-    doc,
-    environment,
-    evaluated,
-    evaluation,
-    fail_here,
-    refused,
-    result_of,
-    run_here,
-)
+from conftest import BIN, PACKAGE, ROOT, doc, environment, fail_here, refused, result_of, run_here
 
 # fairseq's own encoder-decoder
 LSTM = """--task translation --arch lstm --encoder-embed-dim 8 --encoder-hidden-size 8
@@ -54,29 +41,6 @@ def test_the_process_reads_standard_input(corpus, checkpoints, lm):
     process = subprocess.run(words, input=b"w1\nw2\n", capture_output=True, **settings)
     assert process.returncode == 0
     assert process.stdout.decode() == lm("score", 0, stdin=b"w1\nw2\n")[0]
-
-
-def test_eval_lm_is_fairseqs_for_one_model_and_the_average_for_two(corpus, checkpoints, by_json):
-    for columns in (1, 4):
-        options = f"--gen-subset test --batch-size {columns}"
-        output = run_here(evaluation(corpus.data, checkpoints[0], options))
-        perplexity, bits, tokens = evaluated(output)
-        ours = by_json("eval-lm", 0, options=options)
-        assert ours["tokens"] == tokens
-        assert round(ours["perplexity"], 2) == pytest.approx(perplexity, abs=0.011)
-        assert ours["bits"] == pytest.approx(bits, abs=2e-4)
-        assert math.exp(ours["nll"] / tokens) == pytest.approx(ours["perplexity"])
-    one, twice = by_json("eval-lm", 0), by_json("eval-lm", 0, 0)
-    assert twice["models"] == 2
-    assert twice["nll"] == pytest.approx(one["nll"], rel=1e-6)
-
-
-def test_score_reads_a_carried_text_as_eval_lm_reads_a_split(corpus, by_json):
-    text = (corpus.text / "test.txt").read_bytes()
-    scored = by_json("score", 0, 1, options="--state carried", stdin=text)
-    evaluator = by_json("eval-lm", 0, 1)
-    assert scored["tokens"] == evaluator["tokens"]
-    assert scored["log_prob"] == pytest.approx(-evaluator["nll"], rel=1e-6)
 
 
 def test_rank_weights_and_components_describe_what_eval_lm_reads(corpus, by_json):

@@ -86,11 +86,9 @@ def test_a_mixture_grows_out_of_a_softmax(corpus, tmp_path):
 @pytest.mark.parametrize(
     "options, problem",
     [
-        ("--output nowhere/vectors.txt", "expected a file in a folder that exists"),
         ("--output v.txt --side target", "expected a checkpoint of the task translation"),
         ("--output v.txt --side source --output-matrix", "expected --side target; got source"),
         ("--output v.txt --path {path}:{path}", "expected one checkpoint"),
-        ("--output {path} --overwrite", "is used twice"),
         ("--output v.txt --output-matrix", "--output-matrix is tied to the embedding"),
     ],
 )

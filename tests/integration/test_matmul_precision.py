@@ -1,39 +1,20 @@
 """``--matmul-precision`` through the commands, on any processor: the variable forces both answers."""
 
-import shutil
-
-import pytest
 from conftest import (
     digest_of,
     evaluated,
     evaluation,
-    generate,
-    generated,
     last_validation,
     load,
     result_of,
     run_here,
     training,
-    translation_training,
 )
 
 from fairseq_doc.modules import lstm
-from fairseq_doc.ops.matmul import BFLOAT16_VARIABLE, bfloat16_is_faster
 
 OPTIONS = "--matmul-precision bfloat16 --max-update 25"
 WARNING = "matmul precision bfloat16: expected a processor with AVX512_BF16 or AMX"
-
-
-@pytest.fixture
-def processor(monkeypatch):
-    """A function that makes the processor one with (``yes``) or without bfloat16 instructions."""
-
-    def has_bfloat16(answer):
-        monkeypatch.setenv(BFLOAT16_VARIABLE, answer)
-        bfloat16_is_faster.cache_clear()
-
-    yield has_bfloat16
-    bfloat16_is_faster.cache_clear()
 
 
 def same_weights(*paths):
@@ -79,22 +60,3 @@ def test_a_processor_without_bfloat16_trains_in_float32_and_says_so(corpus, tmp_
     assert output.count(WARNING) == 1
     run_here(training(corpus.data, tmp_path / "b", OPTIONS.replace("bfloat16", "float32")))
     assert same_weights(*(tmp_path / name / "checkpoint_last.pt" for name in "ab"))
-
-
-def test_an_encoder_decoder_trains_resumes_and_generates(
-    parallel, tmp_path, processor, monkeypatch
-):
-    processor("yes")
-    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
-    options = "--matmul-precision bfloat16 --save-interval-updates 3 --max-update 6"
-    run_here(translation_training(parallel.data, tmp_path / "a", options))
-    last = tmp_path / "a" / "checkpoint_last.pt"
-    run_here(translation_training(parallel.data, tmp_path / "exact", "--max-update 6"))
-    assert not same_weights(last, tmp_path / "exact" / "checkpoint_last.pt")
-
-    (tmp_path / "b").mkdir()
-    middle = next((tmp_path / "a").glob("checkpoint_*_3.pt"))
-    shutil.copy(middle, tmp_path / "b" / "checkpoint_last.pt")
-    run_here(translation_training(parallel.data, tmp_path / "b", options))
-    assert same_weights(last, tmp_path / "b" / "checkpoint_last.pt")
-    assert len(generated(generate(parallel.data, last, "--beam 2 --max-len-b 5"))) == 60

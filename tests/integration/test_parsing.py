@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import toy_trees
-from conftest import PACKAGE, doc, result_of, run_here, training, translation_training
+from conftest import doc, generate, result_of, run_here, training, translation_training
 
 # What learns in so few updates.
 QUICK = "--optimizer adam --clip-norm 1 --no-epoch-checkpoints"
@@ -64,10 +64,8 @@ def test_what_an_encoder_decoder_writes_is_collected_and_reranked(
     """However good it is: what so few updates learn differs between processors."""
     pairs, trees = treebank.data / "pairs", treebank.data / "trees" / "test.mrg"
     run_here(translation_training(pairs, tmp_path, QUICK_PARSER))
-    output = run_here(
-        f"fairseq-generate {pairs} --user-dir {PACKAGE} -s words -t symbols --num-workers 0 --cpu "
-        f"--path {tmp_path}/checkpoint_last.pt --beam 4 --nbest 4 --max-len-a 2 --max-len-b 9"
-    )
+    options = "-s words -t symbols --beam 4 --nbest 4 --max-len-a 2 --max-len-b 9"
+    output = generate(pairs, tmp_path / "checkpoint_last.pt", options)
     (tmp_path / "generated").write_text(output)
     nbest, best = tmp_path / "test.nbest", tmp_path / "best"
     words = ("collect-parses", tmp_path / "generated", "--sentences", trees, "--output", nbest)

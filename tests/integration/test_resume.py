@@ -5,22 +5,11 @@ import shutil
 from itertools import pairwise
 
 import pytest
-import torch
-from conftest import assert_same_run, fail_here, load, run_here, training
-
-from fairseq_doc.ops.matmul import BFLOAT16_VARIABLE, bfloat16_is_faster
-
-
-def stage_of(path):
-    return load(path)["last_optimizer_state"]["trigger"]["stage"]
+from conftest import assert_same_run, fail_here, load, mid_epoch, run_here, stage_of, training
 
 
 def switch_epoch(output):
     return int(re.search(r"averaging starts after epoch (\d+)", output).group(1))
-
-
-def mid_epoch(folder, stage):
-    return next(p for p in sorted(folder.glob("checkpoint_*_*.pt")) if stage_of(p) == stage)
 
 
 @pytest.mark.parametrize("moment", ["mid_epoch_sgd", "mid_epoch_averaging", "switch", "epoch_1"])
@@ -44,9 +33,8 @@ def test_resumed_run_equals_the_uninterrupted_one(moment, corpus, trained, tmp_p
         "--mogrifier-rounds 3 --mogrifier-rank 4 --matmul-precision bfloat16",
     ],
 )
-def test_a_run_stopped_in_its_second_epoch_ends_the_same(options, corpus, tmp_path, monkeypatch):
-    monkeypatch.setenv(BFLOAT16_VARIABLE, "yes")
-    bfloat16_is_faster.cache_clear()
+def test_a_run_stopped_in_its_second_epoch_ends_the_same(options, corpus, tmp_path, processor):
+    processor("yes")
     options = f"{options} --max-epoch 2 --save-interval-updates 25"
     run_here(training(corpus.data, tmp_path / "whole", options))
     (tmp_path / "stopped").mkdir()
@@ -54,7 +42,6 @@ def test_a_run_stopped_in_its_second_epoch_ends_the_same(options, corpus, tmp_pa
     shutil.copy(middle, tmp_path / "stopped" / "checkpoint_last.pt")
     run_here(training(corpus.data, tmp_path / "stopped", options))
     assert_same_run(*(tmp_path / name / "checkpoint_last.pt" for name in ("whole", "stopped")))
-    bfloat16_is_faster.cache_clear()
 
 
 def stage_bests(folder):
@@ -132,13 +119,3 @@ def test_stages_asked_for_later_start_from_the_best_model(corpus, trained, tmp_p
     for epoch in {1, best}:
         problem = fail_here(f"{command} --restore-file {trained.folder}/checkpoint{epoch}.pt")
         assert "leave out --restore-file" in problem
-
-
-def test_saved_and_validated_weights_are_the_average_once_it_runs(trained):
-    state = load(trained.folder / "checkpoint_last.pt")
-    optimizer = state["last_optimizer_state"]
-    common = optimizer["param_groups"][0]
-    assert common["averaging"] and common["shows_average"] and common["averaged_steps"] > 2
-    raw = optimizer["state"][0]["shadow"]
-    assert raw.shape in {tensor.shape for tensor in state["model"].values()}
-    assert not any(torch.equal(raw, t) for t in state["model"].values())

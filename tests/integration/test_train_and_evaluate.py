@@ -3,17 +3,7 @@
 import math
 import re
 
-import torch
-from conftest import (
-    PACKAGE,
-    SMALL_MODEL,
-    evaluated,
-    evaluation,
-    last_validation,
-    run,
-    run_here,
-    training,
-)
+from conftest import PACKAGE, evaluated, evaluation, last_validation, run, run_here, training
 
 
 def count_tokens(path):
@@ -46,33 +36,6 @@ def test_terms_of_the_objective_are_logged_apart(trained):
         assert re.search(rf"\b{name}=[\d.e+-]+", line), name
 
 
-HYDRA = """
-common: {{user_dir: {package}, cpu: true, seed: 3, log_format: simple, log_interval: 10}}
-task: {{_name: bptt_language_modeling, data: {data}, bptt: 40}}
-model: {{_name: lstm_doc_lm_small, decoder_embed_dim: 16, layer_dims: "24,24,20",
-        doc_components: "0,1,1,2"}}
-criterion: {{_name: doc_cross_entropy, doc_balance: published, doc_lambda: 0.001, ar_alpha: 2.0,
-            tar_beta: 1.0}}
-optimizer: {{_name: nt_asgd, weight_decay: 1.2e-6}}
-lr_scheduler: {{_name: nt_asgd}}
-optimization: {{lr: [10.0], clip_norm: 0.25, max_epoch: 1}}
-dataset: {{batch_size: 8, batch_size_valid: 4, num_workers: 0}}
-distributed_training: {{distributed_world_size: 1}}
-checkpoint: {{save_dir: {folder}/hydra}}
-hydra: {{run: {{dir: {folder}/log}}}}
-"""
-
-
-def test_hydra_trains_a_preset_to_the_same_loss(corpus, server, tmp_path):
-    model = SMALL_MODEL.replace("--arch lstm_doc_lm ", "--arch lstm_doc_lm_small ")
-    by_arguments = run_here(training(corpus.data, tmp_path / "a", "--max-epoch 1", model))
-    config = HYDRA.format(package=PACKAGE, data=corpus.data, folder=tmp_path)
-    (tmp_path / "toy.yaml").write_text(config)
-    result = server.run("fairseq-hydra-train --config-dir . --config-name toy", tmp_path)
-    logged = result.out + (tmp_path / "log" / "hydra_train.log").read_text()
-    assert last_validation(logged)["nll_loss"] == last_validation(by_arguments)["nll_loss"]
-
-
 def test_processes_in_another_directory_show_no_warnings_about_fairseqs_own_code(
     corpus, trained, tmp_path
 ):
@@ -95,21 +58,3 @@ def test_several_windows_make_one_update(corpus, trained, tmp_path):
         return int(re.search(r"\| train \| .*num_updates (\d+)", text).group(1))
 
     assert updates_of_an_epoch(output) == math.ceil(updates_of_an_epoch(trained.output) / 3)
-
-
-def test_from_pretrained_gives_the_evaluators_perplexity(corpus, trained):
-    from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
-
-    hub = LSTMDocLanguageModel.from_pretrained(
-        str(trained.folder), "checkpoint_last.pt", str(corpus.data)
-    )
-    (model,) = hub.models
-    hub.task.load_dataset("test")
-    tokens = hub.task.dataset("test").tokens.unsqueeze(0)
-    with torch.no_grad():
-        output = model(tokens[:, :-1])
-        scores = model.get_normalized_probs(output, log_probs=True)
-    nll = -scores.gather(-1, tokens[:, 1:].unsqueeze(-1)).mean()
-    checkpoint = trained.folder / "checkpoint_last.pt"
-    printed = evaluated(run_here(evaluation(corpus.data, checkpoint, "--gen-subset test")))
-    assert abs(nll.item() / math.log(2) - printed[1]) < 2e-4

@@ -9,7 +9,6 @@ from itertools import product
 from types import SimpleNamespace
 
 import pytest
-import toy_translation
 from conftest import (
     PACKAGE,
     ROOT,
@@ -22,7 +21,6 @@ from conftest import (
     generate,
     generated,
     last_validation,
-    preprocessing,
     refused,
     result_of,
     run,
@@ -84,36 +82,6 @@ def test_a_run_that_validates_by_bleu_resumes_and_translates(parallel, tmp_path)
     assert len(generated(generate(parallel.data, tmp_path / "checkpoint_best.pt"))) == 60
 
 
-def test_it_learns_and_reports_its_losses(translator):
-    perplexities = re.findall(
-        r"\| valid \|.*?epoch.*?\| ppl ([\d.]+)|valid on .* ppl ([\d.]+)", translator.output
-    )
-    first, last = (float(a or b) for a, b in (perplexities[0], perplexities[-1]))
-    assert last < first < len(toy_translation.WORDS) ** 2
-    numbers = last_validation(translator.output)
-    assert 0 < numbers["balance_cv"] < 2
-    assert 0 < numbers["attn_entropy"] < math.log2(6)
-    assert "ar" not in numbers
-
-
-def test_outputs_depend_neither_on_the_batch_nor_on_the_beams_neighbours(parallel, translator):
-    checkpoint = translator.folder / "checkpoint_last.pt"
-    together = generate(parallel.data, checkpoint, "--beam 4 --nbest 4 --batch-size 60")
-    alone = generate(parallel.data, checkpoint, "--beam 4 --nbest 4 --batch-size 1")
-    of_batch, of_one = generated(together), generated(alone)
-    assert sorted(of_batch) == sorted(of_one) == list(range(60))
-    equal = 0
-    for sentence, lines in of_batch.items():
-        scores = [float(score) for score, _ in lines]
-        assert len(lines) == 4
-        assert scores == sorted(scores, reverse=True)
-        if [text for _, text in lines] == [text for _, text in of_one[sentence]]:
-            equal += 1
-            alone = [float(score) for score, _ in of_one[sentence]]
-            assert scores == pytest.approx(alone, abs=1e-4)
-    assert equal >= 55  # rounding may order two hypotheses of almost equal scores either way
-
-
 def test_the_ensemble_of_two_component_lists_averages_probabilities(parallel, translator, other):
     """The scores of the references, which --score-reference prints, are those of the mean."""
     paths = [translator.folder / "checkpoint_last.pt", other]
@@ -164,45 +132,6 @@ def test_interactive_takes_any_line_of_utf8_up_to_the_limit(translator, parallel
     assert generated(run_here(command), "S") == {0: [["w1 w2"]]}
     source.write_bytes(b"w1 w2\nw3 \xff\n")
     assert "lines.txt: line 2 is not UTF-8: byte 0xff at 4" in error_of(call_here(command)[0])
-
-
-def test_a_model_trained_from_a_file_of_embeddings_is_used_without_it(parallel, tmp_path):
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("2 24\n" + "".join(f"{word}{' 0.1' * 24}\n" for word in ("w1", "w2")))
-    options = f"--encoder-embed-path {vectors} --max-update 2 --disable-validation"
-    training = translation_training(parallel.data, tmp_path / "run", options)
-    run_here(training)
-    vectors.unlink()
-    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
-    assert len(generated(generate(parallel.data, checkpoint, "--beam 1 --max-len-b 3"))) == 60
-    assert "vectors.txt: No such file" in fail_here(training)  # training reads it
-
-
-def test_a_model_of_the_other_direction_or_another_size_is_refused(parallel, translator, tmp_path):
-    checkpoint = translator.folder / "checkpoint_last.pt"
-    toy_translation.write_corpus(tmp_path / "text", "copy", 40, 4, 4)
-    for split in ("train", "valid", "test"):  # other words
-        path = tmp_path / "text" / f"{split}.tgt"
-        path.write_text(path.read_text().replace("w1", "v1"))
-    command = preprocessing(tmp_path / "text", tmp_path / "bin").replace("--joined-dictionary", "")
-    run_here(command)
-    error = generate(tmp_path / "bin", checkpoint, runs=fail_here)
-    assert re.search("the checkpoint has another .*dictionary", error)
-    resumed = translation_training(parallel.data, tmp_path, f"--restore-file {checkpoint}")
-    error = fail_here(f"{resumed} --hidden-size 30")
-    assert re.search(r"has another size: expected (encoder|decoder)\.", error)
-
-
-@pytest.mark.parametrize(
-    "options, problem",
-    [
-        ("--doc-components 0,0,2", "expected 4 numbers, for layers 0 (the embedding) to 3"),
-        ("--ar-alpha 2", "--ar-alpha and --tar-beta"),
-    ],
-)
-def test_settings_that_do_not_fit(options, problem, parallel, tmp_path):
-    assert problem in fail_here(translation_training(parallel.data, tmp_path / "run", options))
-    assert not (tmp_path / "run" / "checkpoint_last.pt").exists()
 
 
 def test_translate_gives_what_fairseq_generate_gives(parallel, translator, other):

@@ -15,8 +15,7 @@ from conftest import (
     digest_of,
     doc,
     error_of,
-    evaluation,
-    fail_here,
+    mid_epoch,
     run,
     run_here,
     shim,
@@ -146,14 +145,6 @@ def one(data, tmp_path_factory):
     return SimpleNamespace(folder=folder, output=one_worker(data, folder, STAGES))
 
 
-def mid_epoch(folder, stage):
-    """The first checkpoint of a stage that was saved inside an epoch."""
-    paths = folder.glob("checkpoint_[0-9]*_*.pt")
-    for path in sorted(paths, key=lambda path: int(path.stem.rpartition("_")[2])):
-        if torch.load(path)["last_optimizer_state"]["trigger"]["stage"] == stage:
-            return path
-
-
 def test_two_workers_give_the_stages_of_one(start_two, one, data, tmp_path):
     output = ended_well(start_two(data, tmp_path, STAGES))
     assert_same_losses(output, one.output)
@@ -281,10 +272,3 @@ def test_a_worker_does_not_wait_for_one_that_never_comes(worker, data, tmp_path)
     for lonely in alone:
         assert lonely.wait().status == 1
         assert "did not start in time" in error_of(output_of(lonely))
-
-
-def test_columns_that_leave_a_worker_without_its_share_are_an_error(data, one):
-    checkpoint = one.folder / "checkpoint_last.pt"
-    shards = "--gen-subset valid --num-shards 2 --shard-id 0 --batch-size 3"
-    error = fail_here(evaluation(data, checkpoint, shards))
-    assert "split 'valid': the number of columns" in error

@@ -64,9 +64,8 @@ def test_what_is_not_given_has_its_default():
 
 def test_what_is_given():
     found = read("d --path p --count 2 --kind b --fast --in-window 0 --in-lambda 0.2 --learn")
-    expected = Options(data="d", path="p", count=2, kind="b", fast=True)
-    assert found.inner == Inner(window=0, share=0.2) and found.flagged == Flagged(rate=None)
-    assert (found.count, found.kind, found.fast) == (expected.count, expected.kind, expected.fast)
+    groups = {"inner": Inner(window=0, share=0.2), "flagged": Flagged(rate=None)}
+    assert found == Options(data="d", path="p", count=2, kind="b", fast=True, **groups)
     assert read("d --path p --learn --learn-rate 0.5").flagged == Flagged(rate=0.5)
 
 
@@ -85,10 +84,7 @@ def test_the_help_has_every_option_with_its_default():
         ("--search", "--search needs --in-window"),
         ("--count 0", "--count must be at least 1; got 0"),
         ("--in-window 1 --in-lambda 1", "--in-lambda must be in [0, 1); got 1.0"),
-        (
-            "--search --in-window 3 --in-lambda 0.5",
-            "--search cannot be combined with --in-lambda",
-        ),
+        ("--search --in-window 3 --in-lambda 0.5", "--search cannot be combined with --in-lambda"),
     ],
 )
 def test_options_that_do_not_belong_together(words, problem):

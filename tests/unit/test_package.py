@@ -11,11 +11,7 @@ from pathlib import Path
 import fairseq
 import pytest
 from conftest import ROOT
-from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.optim import OPTIMIZER_REGISTRY
-from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
-from fairseq.tasks import TASK_REGISTRY
 from fairseq.utils import import_user_module
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -23,19 +19,6 @@ from packaging.utils import canonicalize_name
 import fairseq_doc
 
 FOLDER = os.path.dirname(os.path.abspath(fairseq_doc.__file__))
-
-
-def test_register_registers():
-    fairseq_doc.register()
-    for registry, name in (
-        (ARCH_MODEL_REGISTRY, "lstm_doc_lm"),
-        (ARCH_MODEL_REGISTRY, "lstm_luong_doc"),
-        (TASK_REGISTRY, "bptt_language_modeling"),
-        (CRITERION_REGISTRY, "doc_cross_entropy"),
-        (OPTIMIZER_REGISTRY, "nt_asgd"),
-        (LR_SCHEDULER_REGISTRY, "nt_asgd"),
-    ):
-        assert registry[name].__module__.startswith("fairseq_doc.")
 
 
 def python(code):

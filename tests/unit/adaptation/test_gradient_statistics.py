@@ -56,15 +56,10 @@ def test_a_second_time_they_are_read(it, tmp_path, monkeypatch):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def changed(path, **arrays):
-    """The file with other arrays."""
-    with np.load(path) as file:
-        np.savez(path, **(dict(file) | arrays))
-
-
 def test_an_incomplete_file_of_an_earlier_version_is_computed_anew(it, tmp_path):
     expected = statistics_of(it, tmp_path / "s.npz", *SETTINGS)
-    changed(tmp_path / "s.npz", **{"#progress": np.array([3, 0])})
+    with np.load(tmp_path / "s.npz") as file:
+        np.savez(tmp_path / "s.npz", **(dict(file) | {"#progress": np.array([3, 0])}))
     found = statistics_of(it, tmp_path / "s.npz", *SETTINGS)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 

@@ -168,19 +168,19 @@ def test_smoothed_labels_have_exact_gradients_and_say_so(caplog):
 
 def test_metrics_are_means_over_the_workers():
     names = ("loss", "nll_loss", "balance", "ar", "tar", "attn_entropy", "ntokens", "sample_size")
-    rows = [(30.0, 20.0, 4.0, 1.0, 2.0, 5.0, 10, 10), (90.0, 70.0, 32.0, 2.0, 4.0, 9.0, 30, 30)]
+    rows = [(30.0, 20.0, 4.0, 1.0, 2.0, 5.0, 10, 2), (90.0, 70.0, 32.0, 2.0, 4.0, 9.0, 30, 6)]
     logs = [dict(zip(names, row, strict=True)) for row in rows]
     with metrics.aggregate() as aggregator:
         DocCrossEntropyCriterion.reduce_metrics(logs)
     values = aggregator.get_smoothed_values()
     expected = {
-        "loss": 120 / 40 / math.log(2),
+        "loss": 120 / 8 / math.log(2),
         "nll_loss": 90 / 40 / math.log(2),
         "ppl": math.exp(90 / 40),
-        "balance": 36 / 40,
-        "balance_cv": math.sqrt(36 / 40),
-        "ar": 3 / 40,
-        "tar": 6 / 40,
+        "balance": 36 / 8,
+        "balance_cv": math.sqrt(36 / 8),
+        "ar": 3 / 8,
+        "tar": 6 / 8,
         "attn_entropy": 14 / 40 / math.log(2),
     }
     assert_close({k: float(values[k]) for k in expected}, expected, rtol=0, atol=6e-3)

@@ -12,7 +12,7 @@ from fairseq_doc.tasks.bptt_language_modeling import (
     BpttLanguageModelingTask,
 )
 
-from ..conftest import small_dictionary, small_model
+from ..conftest import config_of, small_dictionary, small_model
 
 
 def peaked_model(seed=0, **settings):
@@ -74,18 +74,9 @@ class ProgressSpy:
 
 def ensemble(*models, folder="none", dictionary=None, **changes):
     """An ensemble, over the small dictionary by default; its task reads splits of ``folder``."""
-    settings = {
-        "data": str(folder),
-        "bptt": 7,
-        "max_length_delta": 3,
-        "eval_window": 12,
-        "seed": 1,
-        "train_subset": "train",
-        "valid_metric": "loss",
-        "context_window": 0,
-        "valid_subset": "valid",
-    }
-    cfg = BpttLanguageModelingConfig(**{**settings, **changes})
+    settings = {"data": str(folder), "bptt": 7, "max_length_delta": 3, "eval_window": 12}
+    settings["tokens_per_sample"] = 7
+    cfg = config_of(BpttLanguageModelingConfig, **{**settings, **changes})
     return Ensemble(models, BpttLanguageModelingTask(cfg, dictionary or small_dictionary()))
 
 

@@ -31,11 +31,6 @@ def next_probs(context, models=MODELS, temperature=1.0):
 distributions = st.lists(st.integers(0, 8), min_size=2, max_size=9).filter(any)
 
 
-def log_probs_of(counts, rows):
-    counts = torch.tensor(counts, dtype=torch.float64)
-    return (counts / counts.sum()).log().repeat(rows, 1)
-
-
 @given(
     distributions,
     st.none() | st.integers(1, 12),
@@ -47,7 +42,9 @@ def test_frequencies_over_a_grid_are_the_probabilities(counts, top_k, top_p):
     top_p it is the fewest of them whose sum reaches it."""
     n = 2000
     grid = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    words = draw(log_probs_of(counts, n) + 3.0, grid, top_k, top_p)  # a constant changes nothing
+    weights = torch.tensor(counts, dtype=torch.float64)
+    log_probs = (weights / weights.sum()).log().repeat(n, 1)
+    words = draw(log_probs + 3.0, grid, top_k, top_p)  # a constant changes nothing
     kept = sorted(range(len(counts)), key=lambda i: (-counts[i], i))[:top_k]
     if top_p is not None:
         whole = sum(counts[i] for i in kept)

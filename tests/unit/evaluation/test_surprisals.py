@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.evaluation.scoring import score_text
-from fairseq_doc.evaluation.surprisals import (
-    SpanScore,
-    score_spans,
-    spans_of,
-    table,
-    without_marks,
-)
+from fairseq_doc.evaluation.surprisals import SpanScore, score_spans, spans_of, table, without_marks
 from fairseq_doc.preparation.text_form import WORDS
 
 from .conftest import ensemble, peaked_model

@@ -54,10 +54,7 @@ def test_widths_that_cannot_be(text):
         ({"decoder_embed_dim": 0}, "decoder_embed_dim must be at least 1; got 0"),
         *(({name: 1.0}, f"{name} must be in") for name in NO_DROPOUT),
         ({"mogrifier_rounds": -1}, "mogrifier_rounds must be at least 0.*; got -1"),
-        (
-            {"mogrifier_rounds": 5, "mogrifier_rank": 0},
-            "mogrifier_rank must be at least 1; got 0",
-        ),
+        ({"mogrifier_rounds": 5, "mogrifier_rank": 0}, "mogrifier_rank must be at least 1; got 0"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):
@@ -120,6 +117,12 @@ def test_the_lstm_and_the_mixture_get_the_dropped_input_and_outputs():
     assert_close(caught["output"][0], caught["lstm"].transpose(0, 1))
     assert_close(caught["output"][-1], extra["dropped"].transpose(0, 1))
     drop_factors(extra["dropped"], extra["undropped"], 0.5)
+
+
+@pytest.mark.parametrize("name", NO_DROPOUT)
+def test_each_rate_alone_drops_something_in_training(name):
+    model, tokens = small_model(**{name: 0.5}), random_tokens(B, T)
+    assert not torch.allclose(model(tokens)[0], model.eval()(tokens)[0])
 
 
 MOGRIFIER = {"mogrifier_rounds": 5, "mogrifier_rank": 2}

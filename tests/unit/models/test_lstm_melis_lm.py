@@ -168,6 +168,14 @@ def test_the_decoder_is_what_its_settings_say():
     assert decoder.lstm.read == {0, 1}
 
 
+@pytest.mark.parametrize(
+    "name", sorted({*RATES, "intra_layer_dropout", "component_dropout"} - {"state_reset"})
+)
+def test_each_rate_alone_drops_something_in_training(name):
+    model, tokens = small(doc_components="1,2,0,2", **{name: 0.5}), random_tokens(B, T)
+    assert not torch.allclose(model(tokens)[0], model.eval()(tokens)[0])
+
+
 def test_each_entry_of_the_embedded_words_is_dropped_on_its_own():
     model = small(input_dropout=0.5)
     rows = model.decoder.embedded(torch.full((40, 50), 7))

@@ -10,16 +10,7 @@ from conftest import assert_refused
 from fairseq_doc.modules.attentional_lstm import SCORES
 
 from ..conftest import assert_close, build, small_dictionary, small_translation_model
-from .luong import (
-    JOINT,
-    OPTIONS,
-    SOURCES,
-    TARGETS,
-    V,
-    log_probs,
-    padded,
-    shared_model,
-)
+from .luong import JOINT, OPTIONS, SOURCES, TARGETS, V, log_probs, padded, shared_model
 
 
 def test_parameters_of_the_papers_model():

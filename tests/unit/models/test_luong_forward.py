@@ -101,6 +101,8 @@ def test_dropout_of_the_mixtures_layers():
         assert 0.35 < share < 0.65, n
         assert not torch.equal(h[:, 0] == 0, h[:, 1] == 0)
         assert (whole[n] != 0).all()
+    memories = [model.train(on).encoder(words[0])["memory"] for on in (True, False)]
+    assert not torch.allclose(*memories)  # between the encoder's layers, too
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

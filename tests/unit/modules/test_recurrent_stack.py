@@ -10,7 +10,7 @@ from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS, LSTMCell
 from fairseq_doc.ops.recurrence import CELLS
 
-from ..conftest import assert_close
+from ..conftest import assert_close, drop_factors
 from ..device import on_device
 from ..ops.conftest import EVERY_CELL, mogrifier_reference, recurrence_reference
 
@@ -153,11 +153,13 @@ def test_elementwise_dropouts():
     assert abs(dropped_share(outputs[0], expected[0]) - 0.25) < 0.01
     assert_close(outputs[1], expected[1])
 
-    stack = make_stack(intra_layer_dropout=0.5, output_dropout=0.5)
+    stack, read = make_stack(intra_layer_dropout=0.5, output_dropout=0.5), []
+    stack.layers[1].register_forward_pre_hook(lambda _, arguments: read.append(arguments[0]))
     outputs, undropped, _ = stack(x, stack.zero_state(50, x))
     expected, _ = plain(stack, x, stack.zero_state(50, x))
     assert_close(outputs[0], expected[0])
-    assert not torch.allclose(outputs[1], expected[1])
+    factors = drop_factors(read[0], outputs[0], 0.5)
+    assert abs(factors.mean() - 1) < 0.03 and not torch.equal(factors[0], factors[1])
     sums = (outputs[0] + outputs[1]) @ stack.projection.t()
     assert not torch.allclose(undropped, sums)  # dropped before the projection too
     assert abs((outputs[-1] == 0).double().mean() - 0.5) < 0.03

@@ -9,7 +9,6 @@ from fairseq_doc.ops.mixture_chunks import (
     even_chunk_size,
     rows_per_product,
     takes_tiles,
-    tokens_per_chunk,
 )
 
 MIB = 2**20
@@ -20,14 +19,6 @@ pytestmark = pytest.mark.cpu_only("sizes of chunks")
 def mixture_of(words, device="cpu", tokens=9):
     shapes = [(tokens, 7, 300), (tokens, 7), (words, 300)]
     return Mixture(*(torch.empty(shape, device=device) for shape in shapes))
-
-
-@pytest.mark.parametrize(
-    "j, v, size, tokens", [(20, 10_000, 24 * 2**20, 31), (1, 1, 11, 2), (2, 3, 24, 1), (9, 9, 1, 1)]
-)
-def test_tokens_per_chunk(j, v, size, tokens):
-    """The largest number whose float32 logits fit, and at least one."""
-    assert tokens_per_chunk(j, v, size) == tokens
 
 
 @pytest.mark.parametrize(

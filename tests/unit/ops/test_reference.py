@@ -50,11 +50,6 @@ def test_by_hand():
     assert_close(nll.item(), -math.log(0.65))
 
 
-def test_unknown_reduction():
-    mixture, target = Mixture(*random_mixture(2, 2, 3, 4)), torch.tensor([0, 1])
-    assert_refused("reduction", reference.mixture_nll, mixture, target, -100, "average")
-
-
 @pytest.mark.parametrize(
     "name, shape",
     [

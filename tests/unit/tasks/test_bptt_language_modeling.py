@@ -93,10 +93,7 @@ def trained():
         ({"max_length_delta": -1}, "max_length_delta must be at least 0; got -1"),
         ({"updates_per_epoch": 5, "data": "a:b"}, "needs a single data folder; got a:b"),
         ({"updates_per_epoch": 0}, "updates_per_epoch must be at least 1; got 0"),
-        (
-            {"updates_per_epoch": 5, "update_freq": [1, 2]},
-            "needs a single --update-freq; got 1,2",
-        ),
+        ({"updates_per_epoch": 5, "update_freq": [1, 2]}, "needs a single --update-freq; got 1,2"),
         ({"updates_per_epoch": 5, "partial_shuffle": True}, "no --partial-shuffle"),
         ({"context_window": 5}, "--context-window 0; got 5"),
         ({"valid_subset": "valid,train"}, "--train-subset; got valid,train"),
@@ -183,7 +180,7 @@ def test_evaluation_windows_hold_eval_window_tokens_over_all_columns(n_columns, 
     "settings, problem",
     [
         ({"max_sentences": None}, "needs --batch-size, .*; got --batch-size None"),
-        ({"max_sentences": 2, "max_tokens": 100}, "got --batch-size 2, --max-tokens 100"),
+        ({"max_sentences": 2, "max_tokens": 100}, "got --batch-size 2, 100 tokens"),
         ({"max_sentences": 150}, "expected 1 to 100 columns"),
     ],
 )
