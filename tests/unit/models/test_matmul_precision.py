@@ -7,6 +7,7 @@ from fairseq_doc.modules import lstm
 from fairseq_doc.ops import matmul
 
 from ..conftest import random_tokens, small_model, small_translation_model
+from .test_lstm_melis_lm import small
 
 IGNORED = -100
 
@@ -24,6 +25,12 @@ def language_model(**settings):
     return model, tokens, lambda: model(tokens, window=0)
 
 
+def melis_model(**settings):
+    model = small(**settings).float()
+    tokens = random_tokens(3, 6)
+    return model, tokens, lambda: model(tokens, window=0)
+
+
 def translation_model(**settings):
     model = small_translation_model(**settings, scale=4.0).float()
     source, target = random_tokens(3, 5), random_tokens(3, 6, seed=1)
@@ -35,6 +42,7 @@ MODELS = {
     "language model": (language_model, {}),
     "one softmax": (language_model, {"doc_components": "0,0,1"}),
     "mogrifier": (language_model, {"mogrifier_rounds": 3, "mogrifier_rank": 2}),
+    "melis": (melis_model, {}),
     "encoder-decoder": (translation_model, {}),
     "concat attention": (translation_model, {"attention_score": "concat"}),
     "no input feeding": (translation_model, {"no_input_feeding": True}),
@@ -56,3 +64,9 @@ def test_bfloat16_is_float32_up_to_rounding(name):
     for ours, exact in zip(found_grads, grads, strict=True):
         assert ours.dtype == torch.float32
         assert (ours - exact).norm() <= 0.05 * exact.norm() + 1e-5
+
+
+@pytest.mark.parametrize("make", [language_model, melis_model])
+def test_the_layers_below_the_mixture_have_it_too(make):
+    (*_, exact), (*_, forward) = make(), make(matmul_precision="bfloat16")
+    assert not torch.equal(exact()[1]["undropped"], forward()[1]["undropped"])
