@@ -66,8 +66,8 @@ CRITERION_NOTES = """Label smoothing is exact for a mixture in both architecture
 for `--doc-balance published`; `paper` is Eq. 13, which is about J - 1 times weaker.
 """
 COMMANDS_NOTES = """Every command has `--json`, which prints the result as one JSON object, and `--help`. Results are written
-to standard output, progress and remarks to standard error. The exit status is 1 for an error, 2 for a command
-line that cannot be parsed and 130 after an interruption.
+to standard output, progress and remarks to standard error. The exit status is 1 for an error that you can
+correct, 70 for any other, 2 for a command line that cannot be parsed, 130 after Ctrl-C and 143 after SIGTERM.
 """
 
 

@@ -251,9 +251,12 @@ def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
         f"end mark {dictionary.eos_word}": is_end,
         f"unknown {dictionary.unk_word}": is_unknown,
     }
-    for below, last in pairwise((0, *FREQUENCY_RANKS)):
-        kinds[f"words {below + 1:,} to {last:,}"] = (rank > below) & (rank <= last)
-    kinds[f"words after {last:,}"] = rank > last
+    if len(set(dictionary.count[own:])) == 1:  # an imported dictionary: the ranks mean nothing
+        kinds["other words"] = rank > 0
+    else:
+        for below, last in pairwise((0, *FREQUENCY_RANKS)):
+            kinds[f"words {below + 1:,} to {last:,}"] = (rank > below) & (rank <= last)
+        kinds[f"words after {last:,}"] = rank > last
     found = []
     for kind, inside in kinds.items():
         if inside.any():

@@ -54,8 +54,10 @@ class LearningCurve:
 
 def mean_curve(seeds: Sequence[LearningCurve]) -> LearningCurve:
     """The mean perplexity at the epochs that all seeds have; averaging and stages are the first
-    seed's."""
+    seed's. Raises ``FairseqDocError`` if the seeds have no common epoch."""
     epochs = sorted(set.intersection(*(set(curve.perplexities) for curve in seeds)))
+    if not epochs:
+        raise FairseqDocError("expected runs of the same training with a common epoch; got none")
     means = {e: statistics.fmean(curve.perplexities[e] for curve in seeds) for e in epochs}
     return replace(seeds[0], perplexities=means)
 

@@ -143,7 +143,9 @@ class TextOptions:
         STATES[0],
         choices=STATES,
     )
-    empty_lines: bool = option("score the end mark of empty lines (default: an error)", False)
+    empty_lines: bool = option(
+        "with --state fresh, score the end mark of empty lines; otherwise they are an error", False
+    )
     max_words: int = option("maximal number of words or bytes per line", MAX_WORDS, least=1)
     max_tokens: int = option(
         "tokens scored at once; changes memory and speed, not results",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.analysis.plotting import plot_attention
+from fairseq_doc.analysis.plotting import MAX_HEAT_MAP_TOKENS, plot_attention
 from fairseq_doc.cli.arguments import ModelOptions, PictureOptions, unknown_words
 from fairseq_doc.cli.outputs import remark, table
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.translation import SearchOptions, Translator, load_translator
 from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.options import option
@@ -84,6 +84,10 @@ def run(settings: Options) -> dict[str, Any]:
     unknown = Counter(word for word in symbols if word not in translator.task.source_dictionary)
     if unknown:
         remark("attention", unknown_words(unknown, "unit", "read"))
+    if settings.picture:
+        most = f"for a line of at most {MAX_HEAT_MAP_TOKENS} units"
+        got = f"one of {len(symbols):,}"
+        require(len(symbols) <= MAX_HEAT_MAP_TOKENS, "picture", most, got)
     result = attend(translator, symbols, settings.beam)
     if settings.picture:
         plot_attention(result, settings.picture)

@@ -77,14 +77,15 @@ class Options:
 
 def run(settings: Options) -> dict[str, Any]:
     """Result: the file ``picture`` or ``reference``, and ``runs``, each with ``perplexity`` by epoch,
-    the ``best``, and the epochs ``averaging_after`` and ``stages_after``. With --check: the file
-    ``check``, and ``runs``, each with ``compared``, the number of epochs, and ``departures``."""
+    a mean over its ``seeds``, the ``best`` of them, and the epochs ``averaging_after`` and ``stages_after``. With --check: the file
+    ``check``, and ``runs``, each with ``compared``, the number of epochs, of the reference's
+    ``epochs``, and ``departures``."""
     if settings.check:
         band = band_of(read_reference(settings.file))
         runs = {}
         for path in settings.runs:
             outside, compared = departures(read_log(path), band)
-            runs[path] = {"compared": compared, "departures": outside}
+            runs[path] = {"compared": compared, "epochs": len(band), "departures": outside}
         return {"check": settings.file, "runs": runs}
     check_ending(settings.file, (".json",) if settings.reference else PICTURES)
     files = settings.files()
@@ -101,7 +102,8 @@ def run(settings: Options) -> dict[str, Any]:
     else:
         plot_curves(curves, settings.file)
     kind = "reference" if settings.reference else "picture"
-    return {kind: settings.file, "runs": {name: curve.facts() for name, curve in means.items()}}
+    facts = {name: {**mean.facts(), "seeds": len(curves[name])} for name, mean in means.items()}
+    return {kind: settings.file, "runs": facts}
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -110,13 +112,16 @@ def as_text(result: dict[str, Any]) -> str:
     for name, run in result["runs"].items():
         if "check" not in result:
             epochs = len(run["perplexity"])
-            lines.append(f"{name}: {epochs} epochs, best validation perplexity {run['best']:g}")
-        elif not run["departures"]:
-            count = f"all {run['compared']} epochs"
-            lines.append(f"{name}: inside the band of the reference at {count}")
+            best = "best mean" if run["seeds"] > 1 else "best"
+            lines.append(f"{name}: {epochs} epochs, {best} validation perplexity {run['best']:g}")
+            continue
+        of_all = f" compared, of the reference's {run['epochs']}"
+        compared = f"{run['compared']} epochs{of_all if run['compared'] < run['epochs'] else ''}"
+        if not run["departures"]:
+            lines.append(f"{name}: inside the band of the reference at all {compared}")
         else:
-            count = f"{len(run['departures'])} of {run['compared']} epochs"
-            lines.append(f"{name}: outside the band of the reference at {count}:")
+            number = len(run["departures"])
+            lines.append(f"{name}: outside the band of the reference at {number} of {compared}:")
             outside = "  epoch {epoch}: {perplexity:g}, expected {low:g} to {high:g}"
             lines += map(outside.format_map, run["departures"])
     lines += [f"wrote {result[kind]}" for kind in ("picture", "reference") if kind in result]

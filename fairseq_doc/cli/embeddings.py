@@ -1,6 +1,7 @@
 """export: a model's embeddings as text, for other trainings and programs."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fairseq_doc.cli.arguments import CheckpointOptions
@@ -34,6 +35,8 @@ def run(settings: Options) -> dict[str, Any]:
     """Result: ``words``; ``width``; ``output``, the file."""
     if settings.side == "source" and settings.output_matrix:
         raise FairseqDocError("--output-matrix: expected --side target; got source")
+    if settings.side is None and any(Path(settings.data).glob("dict.*.txt")):
+        raise FairseqDocError("--side source or --side target is needed for an encoder-decoder")
     task_name = TRANSLATION if settings.side else TASK
     loaded = LoadedModels(*load_models(settings.path, task_name, {"data": settings.data}))
     model = loaded.single

@@ -99,7 +99,8 @@ def run(settings: Options) -> dict[str, Any]:
     :class:`fairseq_doc.evaluation.perplexity.Evaluation`; the entries of :func:`written_figures`,
     if the data folder has the counts of the text; ``models``, their number; ``split``; ``columns``;
     ``temperature``; ``samples``, 0 without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their
-    settings or null; ``searched``, {setting: perplexity on the searched split};
+    settings or null; ``searched``, {setting: perplexity on the searched split}, and
+    ``searched_tokens``, how many of its tokens each has scored;
     ``given_up``, {setting that fell behind: tokens scored}; ``at_ends``, {part of the best setting:
     "smallest" or "largest" of those tried}; ``seconds`` without loading; ``seconds_before``, for
     statistics and searches."""
@@ -134,6 +135,7 @@ def run(settings: Options) -> dict[str, Any]:
         "samples": samples.samples if samples else 0,
         **_adaptation(scorer),
         "searched": {name: one.perplexity for name, one in found.tried.items()},
+        "searched_tokens": found.best.tokens if found.best else 0,
         "given_up": found.given_up,
         "at_ends": found.at_ends,
         "seconds": time.perf_counter() - start,
@@ -178,7 +180,8 @@ def as_text(result: dict[str, Any]) -> str:
         tried = "; ".join(f"{name}: {perplexity.perplexity_text(searched[name])}" for name in best)
         number, lost = len(searched) + len(result["given_up"]), len(result["given_up"])
         ending = f" ({lost} fell behind and were given up)" if lost else ""
-        lines.append(f"perplexity on {SEARCHED}, the best of {number}{ending}: {tried}")
+        text = f"{result['searched_tokens']:,} tokens of {SEARCHED}"
+        lines.append(f"perplexity on {text}, the best of {number}{ending}: {tried}")
     for name, end in result["at_ends"].items():
         lines.append(f"the best {name} is the {end} one tried; values beyond it may be better")
     if result["temperature"] != 1.0:

@@ -36,7 +36,7 @@ class Options(CheckpointOptions):
         metavar="FILE",
         reads=True,
     )
-    int8: bool = option("store the matrices in 8 bits (default: float32)", False)
+    int8: bool = option("store the matrices in 8 bits, not in float32", False)
     overwrite: bool = option("replace existing files", False)
 
 

@@ -14,7 +14,7 @@ EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
-    prompt: str = option("text to continue (default: none)", "")
+    prompt: str = option("text to continue, if any", "")
     length: int = option("number of words or bytes to draw", 100, least=1)
     samples: int = option("number of texts", 1, least=1)
     temperature: float = option("T: draw from P^(1/T)", 1.0)
@@ -26,7 +26,7 @@ class Options(ProgressOptions, ModelOptions):
         "among those kept by --sampling-topk (default: all)",
         metavar="P",
     )
-    allow_unknown: bool = option("also draw <unk> (default: never)", False)
+    allow_unknown: bool = option("also draw <unk>, which is otherwise never drawn", False)
     seed: int = option("random seed; the same seed gives the same texts", 1)
 
 

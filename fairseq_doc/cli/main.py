@@ -11,6 +11,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,6 +93,7 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
         if only not in (None, name):
             continue
         command = module_of(name)
+        own._negative_number_matcher = re.compile(r"-\.?\d")  # also -2:4:0.5 and -1e-3 are values
         own.epilog = f"example:\n  {command.EXAMPLE}"
         add_options(own, command.Options)
         if "--json" not in own._option_string_actions:
@@ -209,7 +211,3 @@ def _set_up_logging() -> None:
         force=True,
     )
     fairseq_warnings.apply()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -51,7 +51,7 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
     output: str | None = option("file for the best tree of each sentence", writes=True)
     output_nbest: str | None = option(
         "file for the distinct candidates (those that differ only in tags count once), best first: "
-        "score, ln P of the language model, parser's score, tree",
+        "score, ln P of the language model, parser's score as a natural logarithm, tree",
         writes=True,
     )
     max_candidates: int = option(

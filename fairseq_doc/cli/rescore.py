@@ -79,9 +79,7 @@ class Options(ProgressOptions, ModelOptions):
     metric: str | None = option(
         "metric by which to score the best candidates", choices=METRICS, needs="reference"
     )
-    lang: str = option(
-        "language of the references, for sacrebleu's tokenizer", "en", needs="metric"
-    )
+    lang: str = option("language of the references, for BLEU's tokenizer", "en", needs="metric")
     tune: bool = option("find the best weight and bonus by the metric", False, needs="metric")
     weights: str = option(
         "weights to try with --tune", "0:1:0.05", needs="tune", metavar="FROM:TO:STEP"
@@ -151,12 +149,9 @@ def run(settings: Options) -> dict[str, Any]:
         kaldi = settings.first_pass, settings.costs, settings.reference
         lists, references = read_kaldi(settings.nbest, *kaldi)
     else:
-        translations = (
-            settings.nbest_data,
-            settings.reference,
-            replace(form, language=WORDS.language) != WORDS,
-        )
-        lists, references = read_translations(settings.nbest, *translations)
+        plain = replace(form, language=WORDS.language) != WORDS
+        more = settings.nbest_data, settings.reference, plain
+        lists, references = read_translations(settings.nbest, *more)
     judge = None
     if references is not None and settings.metric is not None:
         metric = metric_of(settings.metric, settings.lang)
@@ -208,14 +203,11 @@ def as_text(result: dict[str, Any]) -> str:
         if tuning:
             lines[-1] += f", the best of {len(tuning):,} pairs"
             points = [{"weight": weight, "bonus": bonus} for weight, bonus, _ in tuning]
-            best = {
-                name: result[name]
-                for name in ("weight", "bonus")
-                if result[name] or name == "bonus"
-            }
+            best = {"weight": result["weight"], "bonus": result["bonus"]}
             for name in ends(points, best):
-                grid = {"weight": "--weights", "bonus": "--bonuses"}[name]
-                lines.append(f"this {name} is the first or last one tried: give other {grid}")
+                if best[name] or name == "bonus":  # the weight 0 is a natural end
+                    grid = {"weight": "--weights", "bonus": "--bonuses"}[name]
+                    lines.append(f"this {name} is the first or last one tried: give other {grid}")
         if tuning and result["gain"] <= 0:
             lines.append("no pair is better than the first candidates: keep those")
     return "\n".join(lines)

@@ -61,8 +61,8 @@ def run(settings: Options) -> dict[str, Any]:
     ensemble = ensemble_of(settings)
     dictionary, state = ensemble.dictionary, settings.state
     encoded_text(dictionary, tokenized, state, settings.scorer)  # errors, before statistics
-    start = time.perf_counter()
     scorer, steps = settings.scorer_of(ensemble), settings.max_tokens
+    start = time.perf_counter()
     scored = score_text(ensemble, tokenized, state, steps, scorer, settings.tsv)
     seconds = time.perf_counter() - start
     sentences = []

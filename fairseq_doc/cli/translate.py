@@ -54,14 +54,15 @@ def run(settings: Options) -> dict[str, Any]:
         settings.path, settings.data, settings.device, settings.matmul_precision
     )
     sources = _sources(translator, lines, settings, settings.input)
-    search, limit = settings.search, settings.max_tokens
-    start, tuned = time.perf_counter(), {}
+    search: SearchOptions = settings
+    limit, tuned = settings.max_tokens, {}
     if tuning:
         tuning_sources = _sources(translator, tuning_lines, settings, str(tuning.input))
         search, best = tune_decoding(translator, tuning_sources, references, tuning, search, limit)
         tuned = {"tuning": best}
         rows = table(best["tried"], search)
         remark("translate", "\n".join([f"{best['metric']} of {tuning.input}", *rows]))
+    start = time.perf_counter()
     hypotheses = translator.hypotheses(sources, search, limit)
     seconds = time.perf_counter() - start
     remark(

@@ -7,7 +7,7 @@ import math
 import os
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,6 @@ class SearchOptions:
         require(in_range, "lenpen", f"between {-MAX_LENPEN} and {MAX_LENPEN}", self.lenpen)
         require(math.isfinite(self.unkpen), "unkpen", "finite", self.unkpen)
         require(self.nbest <= self.beam, "nbest", f"at most the beam, {self.beam}", self.nbest)
-
-    @property
-    def search(self) -> "SearchOptions":
-        """These options alone."""
-        return SearchOptions(**{x.name: getattr(self, x.name) for x in fields(SearchOptions)})
 
 
 USUAL = SearchOptions()

@@ -54,7 +54,8 @@ class ReadOptions:
         "compare tokenised texts, for references that exist only tokenised", False
     )
     allow_unknown: bool = option(
-        "score lines with <unk> or \u2047 as they are, and report their number", False
+        "score lines with <unk> or \u2047 as they are, and report the number of such hypotheses",
+        False,
     )
     lang: str = option("language for --tokenizer; --data knows its own", "en")
 

@@ -132,6 +132,7 @@ def _check(args: Namespace, reference: str | None) -> None:
     for name in names:
         check_input(Path(split_paths(args.data)[0]) / name)
     if reference is not None:
+        check_input(reference, again=True)
         references = read_references(reference, _read_options(args))
         pair = f"{args.source_lang}-{args.target_lang}"
         split = f"{split_paths(args.data)[0]}/test.{pair}.{args.target_lang}"

@@ -268,9 +268,13 @@ def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):
     assert "exists" in refused(*words, "--line", 2, "--picture", picture)
     assert "a sentence in line 3 of the input; got 2 lines" in refused(*words, "--line", 3)
     assert "--bpe-codes need each other" in refused(*words, "--bpe", "subword_nmt")
+    source.write_text("w1 " * 201)
+    assert "200 units; got one of 201" in refused(*words, "--picture", tmp_path / "new.png")
 
 
 def test_a_language_model_has_no_attention(trained, corpus, parallel):
     words = ["--path", trained.folder / "checkpoint_last.pt", "--input", "README.md"]
     assert "checkpoint of the task translation" in refused("attention", parallel.data, *words)
+    to_file = ["--path", trained.folder / "checkpoint_last.pt", "--output", "new"]
+    assert "--side source or --side target" in refused("embeddings", parallel.data, *to_file)
     assert "a dictionary for each side" in refused("attention", corpus.data, *words)

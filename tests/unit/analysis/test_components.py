@@ -178,6 +178,8 @@ def test_kinds_of_words_follow_the_counts_of_the_training_text():
         ("words 101 to 1,000", 2, pytest.approx(0.6)),
     ]
     assert all(layer["posterior"] == 0.5 for kind in by_frequency(text) for layer in kind["layers"])
+    text = text_of(words, [0.1 * i for i in range(8)], [0.5] * 8, dict.fromkeys(counts, 1))
+    assert [kind["kind"] for kind in by_frequency(text)][2:] == ["other words"]  # as imported
 
 
 @pytest.mark.parametrize(

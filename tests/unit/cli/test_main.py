@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from fairseq_doc.cli import eval_lm
-from fairseq_doc.cli.main import OF_FAIRSEQ, SUBCOMMANDS, TRACEBACK, main
+from fairseq_doc.cli.main import OF_FAIRSEQ, SUBCOMMANDS, TRACEBACK, main, make_parser
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import progress
 from fairseq_doc.files import text_lines
@@ -99,6 +99,12 @@ def test_information_is_not_logged_and_warnings_are_on_standard_error(does, caps
     assert json.loads(printed) == RESULT
     assert "careful" in err and "dictionary" not in err
     assert progress.interval is None  # what a program does later shows no bar
+
+
+@pytest.mark.parametrize("text", ["-2:4:0.5", "-1e-3", "-.5"])
+def test_a_value_may_begin_with_a_minus(text):
+    words = ["rescore", "data", "nbest", "--path", "a.pt", "--bonuses", text]
+    assert make_parser("rescore").parse_args(words).bonuses == text
 
 
 def test_every_file_with_a_command_is_found():

@@ -143,7 +143,7 @@ def test_eval_lm(models, path, n_models):
     assert result == {
         "tokens": 96, "left_out": 3, "models": n_models, "split": "test", "columns": 3,  # 3 (33 - 1) of 100
         "temperature": 1.0, "searched": {}, "given_up": {}, "at_ends": {}, "samples": 0,
-        "cache": None, "dynamic": None,
+        "cache": None, "dynamic": None, "searched_tokens": 0,
     }  # fmt: skip
 
 
@@ -153,8 +153,10 @@ def test_the_text_of_a_search_says_what_was_given_up_and_what_may_be_better():
         "models": 1, "seconds": 1.0, "samples": 0, "temperature": 1.0, "dynamic": None,
         "cache": {"window": 5, "similarity": "dot", "theta": 4.0, "lambda": 0.2}, "given_up": {"theta 1, lambda 0.2": 3},
         "searched": {"theta 4, lambda 0.2": 10.0}, "at_ends": {"theta": "largest"},
+        "searched_tokens": 3000,
     }  # fmt: skip
     lines = eval_lm.as_text(result).splitlines()
+    assert lines[1].startswith("perplexity on 3,000 tokens of valid, ")
     assert "the best of 2 (1 fell behind and were given up): theta 4, lambda 0.2: 10.00" in lines[1]
     assert "the best theta is the largest one tried; values beyond it may be better" in lines
     dynamic = {"cache": None, "dynamic": {"rate": 0.1}}
@@ -535,8 +537,13 @@ def logs(folder):
 def test_curves(logs):
     (logs / "lr=20.log").write_text((logs / "mos.log").read_text())
     result, _ = result_of("curves curves.png MoS=lr=20.log DOC=doc.log")
-    mos = {"perplexity": {"1": 90.5, "2": 80.25}, "best": 80.25, "averaging_after": None}
-    doc = {"perplexity": {"1": 70, "2": 60, "3": 65}, "best": 60, "averaging_after": 1}
+    mos = {
+        "perplexity": {"1": 90.5, "2": 80.25},
+        "best": 80.25,
+        "averaging_after": None,
+        "seeds": 1,
+    }
+    doc = {"perplexity": {"1": 70, "2": 60, "3": 65}, "best": 60, "averaging_after": 1, "seeds": 1}
     runs = {"MoS": mos | {"stages_after": {}}, "DOC": doc | {"stages_after": {}}}
     assert result == {"picture": "curves.png", "runs": runs}
     assert list(result["runs"]) == ["MoS", "DOC"]
@@ -548,18 +555,24 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
     assert text.splitlines()[-1] == "wrote ref.json" and list(made["runs"]) == ["seed1", "doc"]
     content = json.loads((logs / "ref.json").read_text())
     assert content["command"] == "train.sh" and content["torch"].startswith(torch.__version__)
-    mean, _ = result_of("curves both.png both=ref.json MoS=mos.log")
+    mean, text = result_of("curves both.png both=ref.json MoS=mos.log")
+    assert text.startswith(
+        "both: 2 epochs, best mean validation perplexity 70.125\nMoS: 2 epochs, best v"
+    )
     assert mean["runs"]["both"]["perplexity"] == {"1": 80.25, "2": 70.125}
     (logs / "log.json").write_text((logs / "mos.log").read_text())
     assert result_of("curves log.png A=log.json")[0]["runs"]["A"] == mean["runs"]["MoS"]
     (logs / "bad.log").write_text(VALID.format(2, 70) + VALID.format(3, 200) + VALID.format(4, 1))
     found, text = result_of("curves --check ref.json doc.log bad.log")
-    assert found["runs"]["doc.log"] == {"compared": 3, "departures": []}
+    assert found["runs"]["doc.log"] == {"compared": 3, "epochs": 3, "departures": []}
     (outside,) = found["runs"]["bad.log"]["departures"]
     assert found["runs"]["bad.log"]["compared"] == 2 and outside["epoch"] == 3
     inside, line, departure = text.splitlines()
     assert inside == "doc.log: inside the band of the reference at all 3 epochs"
-    assert line == "bad.log: outside the band of the reference at 1 of 2 epochs:"
+    assert (
+        line
+        == "bad.log: outside the band of the reference at 1 of 2 epochs compared, of the reference's 3:"
+    )
     assert departure.startswith("  epoch 3: 200, expected ")
 
 
@@ -575,6 +588,7 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("log.png A=doc.log", "log.png exists"),
         ("--check damaged.json doc.log", "damaged.json: expected a reference"),
         ("new.png A=list.json", "list.json has no validation line"),
+        ("new.png A=apart.json", "with a common epoch; got none"),
         ("--check later.json doc.log", "epochs of the reference, 7 to 7; the run has 1 to 3"),
         ("log.png A=log.png --overwrite", "log.png is used twice"),
         ("--reference list.json --made-by x list.json --overwrite", "list.json is used twice"),
@@ -585,6 +599,7 @@ def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem)
     (logs / "list.json").write_text("[1]")
     (logs / "damaged.json").write_text(json.dumps({"kind": KIND}))
     (logs / "log.png").write_text((logs / "doc.log").read_text())
-    later = "\n".join(reference_lines({"a": LearningCurve({7: 60.0}, None, {})}, "x", {}))
-    (logs / "later.json").write_text(later)
+    first, later = (LearningCurve({epoch: 60.0}, None, {}) for epoch in (1, 7))
+    for name, curves in (("later", {"a": later}), ("apart", {"a": first, "b": later})):
+        (logs / f"{name}.json").write_text("\n".join(reference_lines(curves, "x", {})))
     assert problem in refusal_leaving(logs, result_of, f"curves {words}")
