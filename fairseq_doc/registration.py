@@ -5,7 +5,7 @@ import logging
 from fairseq_doc import installation
 
 installation.check()
-# On import, fairseq looks for tensorboardX, which this package does not use.
+# On import this task of fairseq advises installing tensorboardX, which is not used here.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from fairseq_doc import fairseq_patches

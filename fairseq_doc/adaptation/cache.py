@@ -1,12 +1,13 @@
-"""A continuous cache: after a state like earlier ones, the words that followed those are likelier.
+"""A neural cache: after a state like earlier ones, the words that followed those are likelier.
 
     p_cache(w) proportional to the sum over i with x_{i+1} = w of exp(theta s(h_t, h_i))
     P          = (1 - lambda) P_model + lambda p_cache
 
 The i are the last ``window`` steps of the stream whose next word was scored already. h is the last
-layer's output h^N without dropout, or the sum of the layers' where the output reads that. s is the
-dot product (Grave et al., 2017; also the code of Merity et al., 2018) or the cosine, whose theta
-does not depend on the norm of h. At a stream's first step the cache is empty: P = P_model.
+layer's output h^N without dropout; in ``lstm_melis_lm`` it is the sum of the layers' outputs, or
+its projection if there is one. s is the dot product (Grave et al., 2017; also the code of Merity et
+al., 2018) or the cosine, whose theta does not depend on the norm of h. At a stream's first step the
+cache is empty: P = P_model.
 
 Axes: B streams, T time, D width of h, M steps remembered, V vocabulary, S settings in one pass.
 """
@@ -30,7 +31,7 @@ _THETAS = {
 # {similarity: the pairs (theta, lambda) that --cache-search tries}
 GRIDS = {name: tuple(product(thetas, _SHARES)) for name, thetas in _THETAS.items()}
 SIMILARITIES = tuple(GRIDS)
-# Bytes of one block of shares (B, T, M); longer windows are split.
+# Bytes of the weights (B, T, M) that are in memory at once; longer windows are split.
 BLOCK_BYTES = 2**21
 
 
@@ -66,11 +67,11 @@ class CacheSettings:
 
 
 class Shares(NamedTuple):
-    """The weights that T steps give to M remembered steps, for any theta."""
+    """The weights that T steps give to M remembered steps, for any theta; not ``share``, lambda."""
 
-    similar: torch.Tensor  # (B, T, M)
-    seen: torch.Tensor  # (T, M)
-    words: torch.Tensor  # (B, M)
+    similar: torch.Tensor  # s, (B, T, M)
+    seen: torch.Tensor  # (T, M), true where a step sees a remembered one
+    words: torch.Tensor  # (B, M), the word after each remembered step
     empty: torch.Tensor  # (T,), true where nothing is remembered
 
     def weights(self, theta: float) -> torch.Tensor:
@@ -105,7 +106,7 @@ class StreamCache:
         """Mix log P_model of the targets, (S, B, T), with the cache; the result is float64.
         ``hidden`` is h of the steps that predict ``target`` (B, T); the cache remembers both from
         now on."""
-        # The largest T with T (window + T) shares in one block.
+        # The largest T with T (window + T) weights in one block.
         shares = BLOCK_BYTES // (4 * len(target))
         steps = max(1, (math.isqrt(self._window**2 + 4 * shares) - self._window) // 2)
         parts = (
@@ -156,7 +157,7 @@ def mixed(
     log_probs: torch.Tensor, of_cache: torch.Tensor, share: float, empty: torch.Tensor
 ) -> torch.Tensor:
     """log((1 - lambda) P_model + lambda p_cache), lambda = ``share``; log P_model where ``empty``,
-    which has the last axes of the other two."""
+    which is broadcast to the shape of the other two."""
     if share == 0:
         return log_probs
     both = torch.logaddexp(log_probs + math.log1p(-share), of_cache + math.log(share))

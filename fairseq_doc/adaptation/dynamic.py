@@ -3,7 +3,7 @@
 Each segment of T steps is scored; then the model learns from it:
 
     theta <- theta - s eta g / (M + epsilon) + lambda D (theta_0 - theta)
-    D      = min(M / mean of M over all adapted numbers, 1 / lambda)
+    D      = min(M / mean of M over all adapted weights, 1 / lambda)
     s      = min(1, bound sqrt(B) |M / (M + epsilon)| / |g / (M + epsilon)|)
 
 g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
@@ -13,7 +13,7 @@ typical gradient of one stream is sqrt(B) times as long; no update is longer tha
 the update that such a gradient makes.
 
 The next segment starts from the state that the older weights computed. Each model of an ensemble
-learns from its own NLL. D's mean is over all numbers, as in deepmind/lamb;
+learns from its own NLL. D's mean is over all weights, as in deepmind/lamb;
 benkrause/dynamic-evaluation takes the mean of the tensors' means, which depends on how a model's
 weights are cut into tensors.
 

@@ -68,7 +68,7 @@ def statistics_of(
 ) -> dict[str, torch.Tensor]:
     """{name: M} of the ensemble's only model, read from the file ``path``, or computed on the split
     ``train`` and written there. ``batches`` None: the whole split. Raises ``FairseqDocError`` for a
-    file of another model or other settings, and for more columns than the split can fill."""
+    file of a different model or other settings, and for more columns than the split can fill."""
     parameters = trained_parameters(ensemble.single)
     settings = {"split": "train", "columns": columns, "segment": segment, "batches": batches}
     header = {"kind": KIND, "model": _digest(parameters), **settings}
@@ -78,7 +78,7 @@ def statistics_of(
             check_output(path, overwrite=True)
         except FairseqDocError as error:
             option = "dynamic.statistics"
-            raise FairseqDocError(f"{error}; name another file by {option}", option) from None
+            raise FairseqDocError(f"{error}; name another file with {option}", option) from None
         arrays = _computed(ensemble, columns, segment, batches)
         arrays[_HEADER] = np.frombuffer(json.dumps(header).encode(), np.uint8)
         with whole_file(path, binary=True) as file:
@@ -105,7 +105,7 @@ def _read(path: str | os.PathLike[str], header: dict[str, Any]) -> dict[str, Any
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
         raise FairseqDocError(
             f"{path}: expected gradient statistics of fairseq-doc; got another file; remove it, or "
-            "name another one by dynamic.statistics",
+            "name another one with dynamic.statistics",
             "dynamic.statistics",
         ) from None
     differing = [name for name in header if written.get(name) != header[name]]
@@ -115,7 +115,7 @@ def _read(path: str | os.PathLike[str], header: dict[str, Any]) -> dict[str, Any
         got = "other weights" if "model" in differing else ", ".join(values)
         raise FairseqDocError(
             f"{path}: expected gradient statistics of this model and these settings; got those of "
-            f"{got}; remove it, or name another file by dynamic.statistics",
+            f"{got}; remove it, or name another file with dynamic.statistics",
             *options,
             "dynamic.statistics",
         )

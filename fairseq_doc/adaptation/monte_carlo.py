@@ -24,9 +24,9 @@ BLOCK_BYTES = 2**24
 
 @contextmanager
 def sampled(model: Any, samples: int) -> Iterator[Callable[[torch.Tensor, int], tuple]]:
-    """Yield a function (tokens (B, T), window number) -> (mixture parameters (K, B, T, C), the model's
-    extra; {} with samples). With K = ``samples`` > 0 the model drops as in training; 0 gives K = 1
-    without dropout."""
+    """Yield a function (tokens (B, T), window number) -> (mixture parameters (K, B, T, C), the
+    model's extra outputs; {} with samples). With K = ``samples`` > 0 the model applies dropout as
+    in training; 0 gives K = 1 without dropout."""
     decoder = model.decoder
     side_by_side = decoder.masks_of_each_stream
     states: list[Any] = [{} for _ in range(samples)]

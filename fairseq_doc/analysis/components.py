@@ -66,7 +66,7 @@ def _joined(pieces: Sequence[Parts]) -> Parts:
 class SentenceComponents:
     """A sentence and its mixture at n tokens."""
 
-    words: list[str]  # with a mixture, and </s>; the first word of a carried text has none
+    words: list[str]  # those with a mixture (not the first of a carried text), then </s>
     first: int  # the place of words[0] in the sentence, from 1
     parts: Parts  # (n, G)
 
@@ -205,10 +205,10 @@ def _sum_by_layer(logs: torch.Tensor, counts: list[int]) -> torch.Tensor:
 
 
 def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[str, Any]]:
-    """Of each of the G parts ``weight``, ``posterior`` and ``log_prob``, means over the text, and
-    ``words``: at most ``n_words`` that occur ``min_count`` times, by their mean posterior, while it
-    exceeds ``weight``. Each has ``count`` and the mean ``weight`` and ``posterior`` where it
-    occurs."""
+    """For each of the G parts the means of ``weight``, ``posterior`` and ``log_prob`` over the
+    text, and ``words``: up to ``n_words`` words, those with the largest mean posterior among the
+    ones that occur at least ``min_count`` times and whose mean posterior exceeds ``weight``. Each
+    has its ``count`` and the mean ``weight`` and ``posterior`` where it occurs."""
     parts = text.parts
     counts = torch.bincount(text.tokens, minlength=len(text.dictionary))  # (V,)
     frequent = (counts >= max(1, min_count)).nonzero().squeeze(1)  # (F,)
@@ -237,9 +237,10 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
 
 
 def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
-    """The layers' share in each kind of words: the end mark, unknown words, and the others by their
-    rank in the training text. Each has ``kind``, such as ``words 11 to 100``; its ``tokens`` in the
-    text; ``layers``, each with ``layer`` and the mean ``weight`` and ``posterior`` over these."""
+    """The layers' weights and posteriors by kind of word: the end mark, unknown words, and the
+    others by their frequency rank in the training text. Each has ``kind``, such as ``words 11 to
+    100``; ``tokens``, their number in the text; and ``layers``, each with ``layer`` and the mean
+    ``weight`` and ``posterior`` over these tokens."""
     dictionary = text.dictionary
     ranks = torch.full((len(dictionary),), len(dictionary))  # of fairseq's own symbols
     own = dictionary.nspecial

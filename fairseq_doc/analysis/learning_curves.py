@@ -1,8 +1,8 @@
 """Learning curves from fairseq's logs (the paper's Figure 2), and whether a run is like others.
 
 A reference file holds the curves of one training with several seeds. Its band at an epoch covers
-every seed's perplexity at it and at its neighbours, since averaging starts an epoch earlier or later
-from seed to seed, and three standard deviations more:
+every seed's perplexity at this epoch, the one before and the one after, since averaging starts
+earlier with some seeds than with others, and three standard deviations more on either side:
 
     low = exp(min - 3 s), high = exp(max + 3 s) of the log perplexities,
     s^2 = the seeds' variance of the log perplexity, its mean over the epochs; s is at least 0.01
@@ -43,7 +43,7 @@ class LearningCurve:
     stages_after: dict[int, int]  # {fine-tuning stage: the epoch after which it started}
 
     def facts(self) -> dict[str, Any]:
-        """The same and the best perplexity, for JSON."""
+        """The fields and the best perplexity, for JSON."""
         return {
             "perplexity": self.perplexities,
             "best": min(self.perplexities.values()),
@@ -84,8 +84,8 @@ def read_log(path: str | os.PathLike) -> LearningCurve:
                 stages_after[int(match[1])] = int(match[2])
     if not perplexities:
         raise FairseqDocError(
-            f"{path} has no validation line: expected a log of fairseq-train, with an epoch "
-            "validated"
+            f"{path} has no validation line: expected a log of fairseq-train with at least one "
+            "validation"
         )
     return LearningCurve(perplexities, averaging_after, stages_after)
 
@@ -148,7 +148,7 @@ def read_reference(path: str | os.PathLike) -> list[LearningCurve]:
 
 
 def band_of(seeds: Sequence[LearningCurve]) -> dict[int, tuple[float, float]]:
-    """{epoch: (low, high)} of the runs of one training with several seeds."""
+    """The band, {epoch: (low, high)}, of one training with several seeds."""
     by_epoch: dict[int, list[float]] = {}
     for curve in seeds:
         for epoch, perplexity in curve.perplexities.items():

@@ -11,12 +11,13 @@ from fairseq_doc.analysis.components import MixtureWeights, SentenceComponents
 from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve
 from fairseq_doc.files import whole_file
 
-MAX_HEAT_MAP_TOKENS = 200  # a heat map of so many words is 60 inches wide
+MAX_HEAT_MAP_TOKENS = 200  # a heat map of this many words is 60 inches wide
 
 
 def plot_curves(curves: Mapping[str, Sequence[LearningCurve]], path: str | os.PathLike) -> None:
-    """Plot perplexity over epochs, for each name the mean of its seeds, and the range of several
-    as a band: a ring where averaging starts, a diamond where a fine-tuning stage starts."""
+    """Plot perplexity over epochs: for each name the mean of its seeds and, if there are several,
+    their range as a band. A ring marks where averaging starts, a diamond where a fine-tuning stage
+    starts."""
     figure, axes = new_figure()
     drawn: list[float] = []
     marks: dict[str, tuple[str, list[tuple[int, float]]]] = {
@@ -100,8 +101,8 @@ def plot_components(
     sentence: SentenceComponents, component_layers: Sequence[int], path: str | os.PathLike
 ) -> None:
     """Plot two heat maps, the weights and the posteriors: a column for each word, a row for each
-    component, above several of one layer a row for their sum. ``component_layers``: their layers,
-    (J,)."""
+    component and, if a layer has several, a row above them for their sum. ``component_layers``: the
+    layer of each component, (J,)."""
     from matplotlib.colors import PowerNorm
 
     words = sentence.words
@@ -134,7 +135,8 @@ def plot_components(
 
 
 def _rows_by_layer(component_layers: Sequence[int]) -> list[tuple[float, str, int]]:
-    """(place, label, which of the G parts) of each row of a heat map; gaps part the layers."""
+    """(vertical position, label, index of the part) of each row of a heat map, with gaps between
+    layers."""
     rows: list[tuple[float, str, int]] = []
     place = 0.0
     for number, layer in enumerate(dict.fromkeys(component_layers)):
@@ -152,7 +154,8 @@ def _rows_by_layer(component_layers: Sequence[int]) -> list[tuple[float, str, in
 
 
 def new_figure(width: float = 7, height: float = 4.5, rows: int = 1) -> tuple[Any, Any]:
-    """An empty figure, in inches, and its axes: an array if there are several."""
+    """An empty figure of ``width`` and ``height`` inches, and its axes: an array if there are
+    several rows."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -160,7 +163,8 @@ def new_figure(width: float = 7, height: float = 4.5, rows: int = 1) -> tuple[An
 
 
 def save_figure(figure: Any, path: str | os.PathLike) -> None:
-    """Write a figure in the format of the name's ending; SVG in the reader's own font."""
+    """Write a figure in the format of the name's ending. The text of an SVG stays text, which is
+    shown in the viewer's own font."""
     from matplotlib import rc_context
 
     drawn = io.BytesIO()

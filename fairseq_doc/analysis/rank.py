@@ -9,8 +9,8 @@ s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64. For one s
 
     A = H W^T + 1 b^T - z 1^T
 
-with row normalisers z, so its rank is at most d + 2: d for W, one for b, one for z. (The paper
-prints d + 1: its footnote does not count z.) A mixture is not linear: its rank can be up to V.
+with row normalisers z, so its rank is at most d + 2: d for W, one for b, one for z. (The paper's
+footnote 7 says d + 1, since it does not count z.) A mixture is not linear: its rank can be up to V.
 
 Memory holds one piece of rows and a triangular factor R with R^T R = A^T A, into which the pieces
 are folded by orthogonal transformations (LAPACK's ``tpqrt``). So R has the singular values of A to
@@ -46,7 +46,7 @@ class Rank:
 
 
 class StreamedMatrix:
-    """Computes the singular values of a matrix whose rows come one part after another."""
+    """Computes the singular values of a matrix from its rows, which arrive in pieces."""
 
     def __init__(self, columns: int, piece: int = PIECE):
         self.rows = 0

@@ -1,9 +1,10 @@
-"""``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR
-+ L2 + weight norms, each logged separately.
+"""``doc_cross_entropy``: the NLL (with smoothed labels the cross entropy), plus lambda_beta beta,
+AR, TAR, L2 and a penalty on weight norms, each logged separately.
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size of all workers
 (tokens, or sentences with ``--sentence-avg``). So every penalty is multiplied by this worker's
-sample size; lambda_beta beta by its tokens, for the same strength per token.
+sample size, except lambda_beta beta, which is multiplied by its number of tokens, so that its
+strength per token is always the same.
 """
 
 import logging
@@ -32,7 +33,7 @@ USUAL_NORM = 2.0  # default of --weight-norm-target
 
 
 def _over_workers(x: torch.Tensor) -> torch.Tensor:
-    """The sum of a tensor over all workers. All workers' losses depend on every summand, so the
+    """The sum of a tensor over all workers. Every worker's loss depends on every summand, so the
     gradient of a summand is the sum of all workers' gradients."""
     if not torch.distributed.is_initialized():
         return x
@@ -94,24 +95,31 @@ def norm_deviation(weight: torch.Tensor, norm: float) -> torch.Tensor:
 
 
 def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """Sum of the entropies (nats) of weights (B, T, S) at ``real`` tokens (B, T); no gradient."""
+    """Sum of the entropies (nats) of attention weights (B, T, S) over the tokens at which ``real``
+    (B, T) is true; no gradient."""
     return (torch.special.entr(weights.detach().float()).sum(-1) * real).sum()
 
 
 @dataclass
 class DocCrossEntropyConfig(FairseqDataclass):
-    """Options; a term with the factor zero is left out."""
+    """Options; a penalty with the factor zero is left out of the loss."""
 
     doc_balance: ChoiceEnum(list(BALANCES)) = option(  # type: ignore[valid-type]
-        "form of beta: that of Eq. 13, or the one computed by the published runs, for which lambda "
-        "0.001 was tuned (about J - 1 times Eq. 13)",
+        "form of beta: Eq. 13 (paper), or what the published runs computed (published), about "
+        "J - 1 times as large, for which lambda 0.001 was tuned",
         "paper",
     )
     doc_lambda: float = option(
         "factor of beta, which is added to the loss per token, even with --sentence-avg", 0.0
     )
-    ar_alpha: float = option("factor of the mean square of the last layer's output", 0.0)
-    tar_beta: float = option("factor of the mean square of its differences in time", 0.0)
+    ar_alpha: float = option(
+        "factor of activation regularisation (AR): the mean square of the last layer's output", 0.0
+    )
+    tar_beta: float = option(
+        "factor of temporal activation regularisation (TAR): the mean square of the differences "
+        "between the last layer's outputs at successive steps",
+        0.0,
+    )
     l2: float = option(
         "factor of half the sum of squares of all parameters, which is added to the loss per token "
         "(per column with --sentence-avg) before gradients are clipped",
@@ -125,7 +133,7 @@ class DocCrossEntropyConfig(FairseqDataclass):
         least=0,
     )
     weight_norm_target: Optional[float] = option(
-        "norm of the rows that --weight-norm aims at (default: 2)", least=0
+        "norm of the rows towards which --weight-norm pulls (default: 2)", least=0
     )
     label_smoothing: float = rate(
         "label smoothing: probability taken from the target and shared equally by all other words",
@@ -155,15 +163,15 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         self.weight_norm_target = USUAL_NORM if target is None else target
 
     def forward(self, model, sample, reduce=True):
-        """Returns the loss, summed over the sample size; the sample size; and values to log. Raises
-        ``FairseqDocError`` in evaluation if the NLL is not finite."""
+        """Return the summed loss; the sample size by which fairseq divides it; and values to log.
+        Raises ``FairseqDocError`` in evaluation if the NLL is not finite."""
         target = sample["target"]
         if target is None:
             raise FairseqDocError("a split has no target: prepare the data of both languages again")
         if not hasattr(model, "token_nll"):
             raise FairseqDocError(
-                "--criterion doc_cross_entropy needs a model of this package; give --criterion "
-                f"cross_entropy; got {type(model).__name__}"
+                "--criterion doc_cross_entropy needs a model of this package; got "
+                f"{type(model).__name__}: give --criterion cross_entropy"
             )
         net_output = model(**sample["net_input"])
         loss, nll = self._cross_entropy(model, net_output, target)

@@ -3,7 +3,7 @@
 A stream of n tokens is cut into C equal columns, the remainder is dropped, and each column is read
 in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column except
 the first is a target once, which gives C (n // C - 1) targets. With partial shuffling (Press, 2019)
-each column is first rotated by a random offset, so that one context per column is wrong.
+each column is first rotated by a random offset, so that in one place its end precedes its start.
 
 Endless columns (Melis et al., 2018) start at different lines, and each reads the whole stream in a
 loop.
@@ -38,7 +38,7 @@ class TokenStream(FairseqDataset):
 
     @functools.cache  # noqa: B019  # called in every epoch; a stream lives as long as its task
     def line_starts(self, end_mark: int) -> np.ndarray:
-        """The sorted positions after each ``end_mark``; after the last token follows position 0."""
+        """The sorted positions after each ``end_mark``; position 0 comes after the last token."""
         return np.sort((np.flatnonzero(self.tokens.numpy() == end_mark) + 1) % len(self.tokens))
 
     def __len__(self) -> int:
@@ -62,10 +62,10 @@ def load_stream(
         raise FairseqDocError(
             f"split {split!r} at {path} is empty: expected at least 2 tokens, got {len(tokens)}"
         )
-    if tokens.min() < 0 or tokens.max() >= len(dictionary):  # only in formats without mmap
+    if tokens.min() < 0 or tokens.max() >= len(dictionary):  # only in formats other than mmap
         raise FairseqDocError(
-            f"split {split!r} at {path} is damaged or was binarised with another dictionary: it "
-            f"holds words from {tokens.min()} to {tokens.max()}, but the dictionary has "
+            f"split {split!r} at {path} is damaged or was binarised with a different dictionary: "
+            f"it holds words from {tokens.min()} to {tokens.max()}, but the dictionary has "
             f"{len(dictionary)}"
         )
     if (tokens == dictionary.pad()).any():
@@ -141,8 +141,8 @@ def endless_columns(
     stream: TokenStream, n_columns: int, first_step: int, steps: int, seed: int, end_mark: int
 ) -> torch.Tensor:
     """Tokens ``first_step`` .. ``first_step + steps`` of C = ``n_columns`` endless columns,
-    (C, steps + 1), one more than the targets. Raises ``FairseqDocError`` for more columns than
-    tokens.
+    (C, steps + 1): the inputs, and one more for the last target. Raises ``FairseqDocError`` for
+    more columns than tokens.
 
     The columns start at equally spaced lines from a random line on, each shifted at random by up to
     100 lines, but not past its neighbour (deepmind/lamb). If there are fewer lines than columns,
@@ -169,7 +169,7 @@ class BpttWindows(torch.utils.data.Dataset):
     columns: torch.Tensor  # (B, L) tokens, this worker's columns
     lengths: list[int]  # of the windows; their sum is at least L - 1
     first_column: int = 0  # index of the first column among those of all workers
-    first_window: int = 0  # number of window 0; above 0 if columns continue from the last epoch
+    first_window: int = 0  # number of window 0; above 0 if columns go on from an earlier epoch
     offsets: torch.Tensor | None = None  # (B,), see ``column_offsets``; None: no rotation
 
     def __post_init__(self) -> None:

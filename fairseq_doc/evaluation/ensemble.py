@@ -1,4 +1,4 @@
-"""Checkpoints of one task, loaded; models whose probabilities are averaged."""
+"""Loads checkpoints of one task as an ensemble, whose models' probabilities are averaged."""
 
 import math
 import os
@@ -45,7 +45,7 @@ class LoadedModels:
         """The only model; ``FairseqDocError`` if there are several."""
         if len(self.models) != 1:
             raise FairseqDocError(
-                f"expected one checkpoint, since this describes one model; got {len(self.models)}"
+                f"expected one checkpoint, since this works on one model; got {len(self.models)}"
             )
         return self.models[0]
 
@@ -98,8 +98,8 @@ def load_models(
     dropout_scale: float = 1.0,
 ) -> tuple[list[torch.nn.Module], FairseqTask]:
     """Register the package, and load checkpoints of the task ``task_name`` over the same
-    dictionaries. Raises ``FairseqDocError`` for a missing file, an unknown precision, another task
-    or another dictionary.
+    dictionaries. Raises ``FairseqDocError`` for a missing file, an unknown precision, a different
+    task or a different dictionary.
 
     Args:
         overrides: settings that replace those in the checkpoints.
@@ -163,6 +163,7 @@ def load_ensemble(
     Args:
         data: folder of ``fairseq-preprocess --only-source``, for its dictionary and splits.
         eval_window: tokens evaluated at once; None: as trained.
+        kind: the class of the result.
     """
     overrides: dict[str, Any] = {"data": os.fspath(data)}
     if eval_window is not None:

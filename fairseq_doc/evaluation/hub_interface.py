@@ -23,8 +23,8 @@ from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc
 
 
 class PretrainedLanguageModel(Ensemble):
-    """An :class:`Ensemble` with methods for its uses. fairseq expects the attributes ``models`` and
-    ``task`` of what ``from_pretrained`` returns."""
+    """What ``from_pretrained`` returns for a language model. fairseq expects its attributes
+    ``models`` and ``task``."""
 
     def score(
         self,
@@ -33,9 +33,9 @@ class PretrainedLanguageModel(Ensemble):
         empty_sentences: bool = False,
         max_tokens: int = MAX_TOKENS,
     ) -> Any:
-        """The :class:`SentenceScore` of a sentence, or of each in a list: words separated by
-        blanks, or any text where the model reads bytes. An empty one is refused, or with
-        ``empty_sentences`` its end mark scored. ``state`` and ``max_tokens``: see
+        """The :class:`SentenceScore` of a sentence, or a list of them for a list: words separated
+        by blanks, or any text if the model reads bytes. An empty sentence is refused, unless
+        ``empty_sentences``: then its end mark is scored. ``state`` and ``max_tokens``: see
         :mod:`fairseq_doc.evaluation.scoring`."""
         scores = self._scored(_listed(sentences), state, empty_sentences, max_tokens)
         return scores[0] if isinstance(sentences, str) else scores
@@ -48,9 +48,9 @@ class PretrainedLanguageModel(Ensemble):
         max_tokens: int = MAX_TOKENS,
         units: bool = False,
     ) -> Any:
-        """The :class:`SpanScore` of each word as written and of the end mark, or with ``units`` of
-        each token; of a sentence or a list, as ``fairseq-doc score --tsv``. Other arguments as of
-        :meth:`score`."""
+        """The :class:`SpanScore` of each word as written (with ``units``, of each token) and of the
+        end mark, which ``fairseq-doc score --tsv`` writes: a list for a sentence, a list of lists
+        for a list. Other arguments as of :meth:`score`."""
         lines = _listed(sentences)
         scores = self._scored(lines, state, empty_sentences, max_tokens, entropies=True)
         tokenized = [score.words[:-1] for score in scores]

@@ -35,11 +35,11 @@ class Pair:
 
 
 def read_pairs(path: str) -> list[Pair]:
-    """Read BLiMP's JSON lines, or two sentences a line with a tab between, the good one first. A
-    pair without a kind, or with null, has the file's name as its kind; one without a phenomenon its
-    kind. A first line of two of these names, or ``good`` and ``bad``, is a header, which gives the
-    order. Raises ``FairseqDocError`` for a line that is no pair, with its number, and without any
-    pair."""
+    """Read BLiMP's JSON lines, or lines of two sentences with a tab between them. There the good
+    one comes first, unless the first line is a header: ``sentence_good`` and ``sentence_bad``, or
+    ``good`` and ``bad``, in the order of the columns. The kind is by default the file's name, the
+    phenomenon the kind. Raises ``FairseqDocError`` for a line that is not a pair, with its number,
+    and for a file without pairs."""
     name, columns, pairs = Path(path).stem, [GOOD, BAD], []
     for number, line in enumerate(table_lines(path), start=1):
         titles = [HEADER.get(cell.strip().lower(), "") for cell in line.split("\t")]
@@ -77,8 +77,8 @@ def judge(
 ) -> dict[str, Any]:
     """Score both sentences of each pair, each with its end mark and from a state of zeros. A pair
     is right if the good sentence has the larger probability; a tie, scores equal up to
-    ``ROUNDING``, is wrong. Returns the :func:`accuracy` of ``all``, and by name of the ``phenomena``
-    and ``kinds``; and the number of ``ties``."""
+    ``ROUNDING``, is wrong. Returns the :func:`accuracy` on ``all`` pairs; {name: accuracy} for the
+    ``phenomena`` and for the ``kinds``; and the number of ``ties``."""
     dictionary = ensemble.dictionary
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
     tokenized = [ensemble.form.sentence(text) for text in texts]
@@ -108,10 +108,10 @@ def _by_name(names: Sequence[str], rows: Sequence[tuple[bool, bool]]) -> dict[st
 
 
 def accuracy(rows: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
-    """Of pairs, each whether it is right and whether it has an unknown word: ``pairs``,
-    ``accuracy`` in percent and ``low`` and ``high``, the 95 % interval of Wilson (1927); the same
-    of those ``known``, without unknown words, and of the ``unknown`` ones, None where there are
-    none."""
+    """From one row per pair, whether it is right and whether it has an unknown word: the number of
+    ``pairs``, ``accuracy`` in percent, and ``low`` and ``high``, its 95 % interval (Wilson, 1927);
+    the same for the pairs without unknown words, ``known``, and with them, ``unknown``, each None
+    if there are none."""
     known = [right for right, is_unknown in rows if not is_unknown]
     unknown = [right for right, is_unknown in rows if is_unknown]
     return {**(_share(known + unknown) or {}), "known": _share(known), "unknown": _share(unknown)}

@@ -1,8 +1,9 @@
 """Perplexity of a split, with the LSTM state carried over the whole text; searches for the best
 settings.
 
-All temperatures and points of a cache are tried in one pass over the split. Each pair of dynamic
-evaluation needs a pass of its own, which ends early if the pair falls behind.
+All temperatures, or all pairs (theta, lambda) of a cache, are tried in one pass over the split.
+Each pair (rate, decay) of dynamic evaluation needs a pass of its own, which ends early if the pair
+falls behind the best one so far.
 """
 
 import math
@@ -26,7 +27,8 @@ from fairseq_doc.preparation.raw_counts import RawCounts
 
 # Melis et al. (2018) search a factor of the logits, 1 / T, from 1.06 down to 0.8 in steps of 0.02.
 TEMPERATURES = tuple(1 / (factor / 100) for factor in range(106, 78, -2))
-# A pair is given up if after TRIED_SHARE of the tokens its perplexity is LOST times the best's.
+# A pair is given up if, after TRIED_SHARE of the tokens or later, its perplexity is more than LOST
+# times that of the best pair so far after as many tokens.
 TRIED_SHARE, LOST = 0.2, 1.03
 Point: TypeAlias = dict[str, float]  # {name of a setting: value}
 
@@ -37,7 +39,7 @@ class Evaluation:
 
     nll: float  # the sum of -log P over the targets, in nats
     tokens: int  # number of targets
-    left_out: int = 0  # tokens of the text that are no target, not counting its first
+    left_out: int = 0  # tokens of the text that are not targets, not counting its first
 
     @property
     def perplexity(self) -> float:
@@ -46,7 +48,7 @@ class Evaluation:
 
     @property
     def bits(self) -> float:
-        """Mean NLL of a token, base 2, as fairseq logs losses; for bytes, bits a byte."""
+        """Mean NLL per token in bits, as fairseq logs losses; for bytes, bits per byte."""
         return self.nll / self.tokens / math.log(2)
 
 
@@ -107,9 +109,9 @@ def evaluate_each(
     Args:
         settings: see :func:`fairseq_doc.evaluation.scorer.scorer`.
         columns: 1 for final figures; several cut the text and leave out its remainder.
-        tokens: score whole windows until they hold as many targets; None: all.
-        give_up: called after each window with the targets scored so far and the least of the NLLs;
-            True ends the pass.
+        tokens: score whole windows until they hold at least this many targets; None: all.
+        give_up: called after each window with the number of targets scored so far and the smallest
+            NLL among the settings; True ends the pass.
     """
     check_text(ensemble, split, settings[0], columns)
     steps = settings[0].window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
@@ -133,18 +135,18 @@ def evaluate_each(
 
 @dataclass(frozen=True)
 class Search:
-    """The result of a search. Settings are named by the values that were varied."""
+    """The result of a search. The keys of ``tried`` and ``given_up`` are from :func:`name_of`."""
 
     settings: ScorerSettings  # with the best values
     best: Evaluation | None = None  # of these settings; None: nothing was searched
     tried: dict[str, Evaluation] = field(default_factory=dict)
     given_up: dict[str, int] = field(default_factory=dict)  # {name: tokens scored until then}
-    # {best value: "smallest" or "largest"} of all that were tried
+    # {setting: "smallest" or "largest"}, where the best value is an end of those tried
     at_ends: dict[str, str] = field(default_factory=dict)
 
 
 def points_of(settings: ScorerSettings, part: str) -> list[Point]:
-    """What a search of the ``temperature``, the ``cache`` or ``dynamic`` evaluation tries."""
+    """What a search tries; ``part`` is ``temperature``, ``cache`` or ``dynamic``."""
     if settings.cache and part == "cache":
         grid = cache.GRIDS[settings.cache.similarity]
         return [{"theta": theta, "lambda": share} for theta, share in grid]
@@ -163,7 +165,7 @@ def at_point(settings: ScorerSettings, part: str, point: Point) -> ScorerSetting
 
 
 def name_of(point: Point) -> str:
-    """Such as ``theta 1, lambda 0.1``; of a temperature the number alone."""
+    """A point as text, such as ``theta 1, lambda 0.1``; a temperature is the number alone."""
     if "temperature" in point:
         return f"{point['temperature']:.4f}"
     return ", ".join(f"{name} {value:g}" for name, value in point.items())
@@ -214,7 +216,7 @@ def _one_by_one(
                 ensemble, split, [settings], tokens=tokens, give_up=falls_behind
             )
             lost = falls_behind(evaluation.tokens, evaluation.nll)
-        except NotFiniteError:  # the weights ran away
+        except NotFiniteError:  # the weights diverged
             evaluation, lost = Evaluation(math.inf, tokens), False
         if lost:
             given_up[name] = evaluation.tokens
@@ -230,8 +232,8 @@ def _one_by_one(
         )
     if lowest == math.inf:
         raise FairseqDocError(
-            "no pair of rate and decay gave finite scores: expected statistics of more batches, "
-            "or a larger dynamic.epsilon; or has the training diverged?",
+            "no pair of rate and decay gave finite scores: expected gradient statistics of more "
+            "batches, or a larger dynamic.epsilon; or has the training diverged?",
             "dynamic.epsilon",
         )
     return tried, given_up
@@ -240,14 +242,15 @@ def _one_by_one(
 def _falls_behind(
     nlls: dict[int, float], best_nlls: dict[int, float], first: float, scored: int, nll: float
 ) -> bool:
-    """Record the NLL; whether to give the pair up, at the earliest after ``first`` tokens."""
+    """Record the NLL, and return whether to give the pair up, at the earliest after ``first``
+    tokens."""
     nlls[scored] = nll
     behind = (nll - best_nlls.get(scored, math.inf)) / scored
     return scored >= first and behind > math.log(LOST)
 
 
 def ends(points: Sequence[Point], best: Point) -> dict[str, str]:
-    """Which values of the best point are the smallest or the largest of those tried."""
+    """{name: ``smallest`` or ``largest``} for the best point's values at an end of their grid."""
     at_ends = {}
     for name, value in best.items():
         tried = [point[name] for point in points]

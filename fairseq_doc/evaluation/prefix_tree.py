@@ -44,9 +44,9 @@ def sequence_log_probs(
     steps: Iterator[Any] | None = None,
 ) -> list[np.ndarray]:
     """log P of each token of n continuations of one text, float64; equal beginnings are read once.
-    The token ``before`` is read first. ``states``: of each model before it, of one stream, as
-    :func:`states_after` gives them; None: zeros. ``steps`` advances by one for each token of the
-    longest sequence, to show progress."""
+    The token ``before`` is read first. ``states``: the state of each model before that token, from
+    :func:`states_after`; None: zeros. ``steps`` advances by one for each token of the longest
+    sequence, to show progress."""
     order = sorted(range(len(sequences)), key=sequences.__getitem__)  # equal prefixes side by side
     rows = [np.empty(0)] * len(sequences)
     if sequences:
@@ -62,7 +62,8 @@ def sequence_log_probs(
 def states_after(
     ensemble: Ensemble, tokens: Sequence[int], states: Sequence[States] | None = None
 ) -> list[States]:
-    """The state of each model, of one stream, after tokens read from ``states``; None: zeros."""
+    """The state of each model, with a single stream, after it has read ``tokens`` from ``states``;
+    None: from zeros."""
     first = _continue_from(ensemble, states)
     source = torch.tensor([tokens], device=ensemble.device)
     with torch.no_grad():
@@ -72,7 +73,7 @@ def states_after(
 
 
 def _continue_from(ensemble: Ensemble, states: Sequence[States] | None) -> int:
-    """Put the states into the models; gives the number of the next window."""
+    """Put the states into the models, and return the number of the next window."""
     if states is None:
         return 0
     for model, state in zip(ensemble.models, states, strict=True):
@@ -112,7 +113,7 @@ def _scored(
             streams=torch.from_numpy(streams) if first + t else None,
         )
         table[live, t] = log_probs[0].numpy()[edge_of]
-        # An edge leads to an inner node if any of its sequences has another token.
+        # An edge leads to an inner node if any of its sequences has a next token.
         goes_on = np.bincount(edge_of, lengths[live] > t + 1) > 0
         streams, source = rows[goes_on], target[goes_on]
         node_of[live] = (np.cumsum(goes_on) - 1)[edge_of]

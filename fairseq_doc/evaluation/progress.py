@@ -1,14 +1,14 @@
-"""Progress of long computations: a bar of fairseq on standard error where a command asks for it."""
+"""Progress of long computations: fairseq's bar on standard error, if a command asks for it."""
 
 import logging
 from collections.abc import Iterable
 from typing import Any
 
-interval: int | None = None  # items between lines of a bar that is written to a file; None: no bar
+interval: int | None = None  # items between lines if standard error is a file; None: no bar
 
 
 def track(items: Any, name: str) -> Iterable[Any]:
-    """The same items, which have a length, with a bar if ``interval`` is set."""
+    """Yield the items, which must have a length, with a bar if ``interval`` is set."""
     if interval is None:
         yield from items
         return

@@ -34,8 +34,9 @@ def sample_text(
         length: number of tokens to draw, end marks included.
         temperature: T > 0; each model draws from P^(1/T), renormalised.
         top_k: draw from the k most probable words only; None: from all.
-        top_p: draw from the fewest words, the most probable first, that have at least this
-            probability together; of those that ``top_k`` keeps; None: from all.
+        top_p: nucleus sampling: of the words that ``top_k`` keeps, renormalised, draw from the
+            smallest set of the most probable ones with at least this total probability; None: from
+            all.
         allow_unknown: ``<unk>`` may be drawn too.
         seed: sample i depends on (seed, i) and the other settings, not on ``samples``.
     """
@@ -69,9 +70,9 @@ def draw(
     top_k: int | None = None,
     top_p: float | None = None,
 ) -> torch.Tensor:
-    """Draw one word a row, (S,), by the inverse of the cumulative distribution in float64, from
-    ``log_probs`` (S, V), unnormalised or not, and ``uniform`` (S,) in [0, 1). Of equally probable
-    words ``top_k`` and ``top_p`` keep the smaller index."""
+    """Draw one word per row, (S,), by the inverse of the cumulative distribution in float64, from
+    ``log_probs`` (S, V), normalised or not, and ``uniform`` (S,) in [0, 1). Of equally probable
+    words ``top_k`` and ``top_p`` prefer the one with the smaller index."""
     order = log_probs.argsort(dim=-1, descending=True, stable=True)[:, :top_k]  # (S, k)
     probs = log_probs.gather(1, order).double().softmax(-1)
     if top_p is not None:

@@ -1,5 +1,5 @@
-"""Scores text window by window: log P of the targets, with an optional temperature, samples of
-dropout, cache or dynamic evaluation. Each model of an ensemble has its own cache and weights; the
+"""Scores text window by window: log P of the targets, optionally with a temperature, Monte-Carlo
+dropout, a cache or dynamic evaluation. Each model of an ensemble has its own cache and weights; the
 models' probabilities are averaged last.
 
 Axes: B streams, T time, V vocabulary, K samples, C mixture parameters, S settings in one pass.
@@ -26,15 +26,16 @@ class SampleSettings:
     """Settings of Monte-Carlo evaluation."""
 
     samples: int = option(
-        "Monte-Carlo evaluation: average K passes with dropout as in training, its masks drawn "
-        "anew every --bptt steps of the (first) model's training (default: one pass without "
-        "dropout)",
+        "Monte-Carlo evaluation: average K passes with dropout as in training, with new masks "
+        "every N steps, where N is the --bptt of the (first) model's training (default: one pass "
+        "without dropout)",
         REQUIRED,
         metavar="K",
         least=1,
     )
     average: str = option(
-        "mean of the samples' probabilities; geometric: for one softmax, the mean of the logits",
+        "which mean of the samples' probabilities to take; the geometric mean is, for one softmax, "
+        "the mean of the logits",
         AVERAGES[0],
         choices=AVERAGES,
     )
@@ -80,7 +81,7 @@ USUAL = ScorerSettings()
 
 
 class _Member:
-    """One model of the ensemble, until ``stack`` ends."""
+    """One model of the ensemble, set up until ``stack`` is closed."""
 
     def __init__(
         self, model: Any, number: int, settings: Sequence[ScorerSettings], stack: ExitStack
@@ -159,9 +160,10 @@ class Scorer:
         Args:
             source: (B, T) word indices.
             target: (B, T) word indices; with ``at`` (n,).
-            window: 0 starts from a state of zeros, k > 0 goes on from window k - 1 of the same B.
-            at: rows (n,) and columns (n,) of the steps of ``source`` that predict the targets,
-                without a cache or dynamic evaluation; None: each its own.
+            window: 0 starts from a state of zeros, k > 0 goes on from window k - 1 of the same B
+                streams.
+            at: indices (n,) of the streams and (n,) of the steps of ``source`` that predict the
+                targets, without a cache or dynamic evaluation; None: all, one target each.
             streams: (B,) the streams of window k - 1 that these go on from; None: the same.
         """
         source, target = source.to(self._device), target.to(self._device)
@@ -209,9 +211,9 @@ class Scorer:
 
 @contextmanager
 def scorer(ensemble: Ensemble, *settings: ScorerSettings) -> Iterator[Scorer]:
-    """A scorer for one text, from its beginning. Within the context the models drop or learn as the
-    S ``settings`` say. These are scored in one pass and differ only in the temperature and the
-    cache's theta and lambda; none given: ``USUAL``."""
+    """A scorer for one text, from its beginning. Within the context the models use dropout or learn
+    as the S ``settings`` say. All S are scored in one pass, so they may differ only in the
+    temperature and the cache's theta and lambda; none given: ``USUAL``."""
     with torch.no_grad(), ExitStack() as stack:
         members = [
             _Member(model, number, settings or (USUAL,), stack)

@@ -74,7 +74,7 @@ def check_sentences(
 
     Args:
         sentences: strings of words separated by blanks, or of anything where a token is a byte.
-        empty_sentences: allow them with ``state`` ``fresh`` too.
+        empty_sentences: allow empty sentences with ``state`` ``fresh`` too.
         max_words: in a sentence, or bytes; None: any number.
         at: beginning of an error message, such as the name of a file.
     """
@@ -85,7 +85,7 @@ def check_sentences(
         words = form.sentence(sentence, f"{at}line {number}: ")
         if not words and not empty_sentences and state == "fresh":
             raise FairseqDocError(
-                f"{at}line {number} is empty: expected a sentence a line; give "
+                f"{at}line {number} is empty: expected one sentence per line; give "
                 "empty_sentences to score the end mark alone",
                 "empty_sentences",
             )
@@ -105,8 +105,8 @@ def encoded_text(
     state: str,
     settings: ScorerSettings = USUAL,
 ) -> list[torch.Tensor]:
-    """The indices of each sentence's words and end mark. Raises ``FairseqDocError`` for another
-    state, one in which the settings cannot be used, and a carried text of one token."""
+    """The indices of each sentence's words and end mark. Raises ``FairseqDocError`` for an unknown
+    ``state``, one in which the settings cannot be used, and a carried text of one token."""
     require(state in STATES, "state", " or ".join(STATES), state)
     if state == "fresh" and (settings.cache or settings.dynamic):
         raise FairseqDocError(

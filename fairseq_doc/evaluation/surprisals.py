@@ -1,7 +1,7 @@
 """Scores of tokens -> scores of the words of a text as it was written, or of spans of words.
 
-A word's surprisal is the sum of its tokens'. A table of reading times has one row a word between
-blanks, with its punctuation; a model reads tokens, which may be parts of it.
+A word's surprisal is the sum of its tokens'. A table of reading times has one row for each word
+between blanks, with its punctuation; a model reads tokens, which may be parts of such a word.
 """
 
 import math
@@ -66,7 +66,7 @@ def without_marks(lines: Sequence[str], mark: str) -> tuple[list[str], list[list
         if wrong is not None:
             raise FairseqDocError(
                 f"mark: line {number}: expected {mark} between blanks; got {shown(wrong)}: put "
-                "blanks around it, or choose a mark that no word has",
+                "blanks around it, or choose a mark that no word contains",
                 "mark",
             )
         places = [place for place, word in enumerate(words) if word == mark]
@@ -84,8 +84,8 @@ def spans_of(
     tokenized: Sequence[Sequence[str]],
     counts: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Span]]:
-    """The words of each line as written, or with ``counts`` its spans of so many words; without a
-    ``form`` its tokens. Errors as of :meth:`TextForm.word_spans`."""
+    """The words of each line as written, or with ``counts`` (how many words each span has) its
+    spans; without a ``form`` its tokens. Errors as of :meth:`TextForm.word_spans`."""
     if form is None:
         return [[(token, 1) for token in tokens] for tokens in tokenized]
     written = [form.word_spans(*both) for both in zip(lines, tokenized, strict=True)]

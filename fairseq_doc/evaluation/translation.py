@@ -1,4 +1,4 @@
-"""Plain text -> its translations, by fairseq's beam search, which is called here alone.
+"""Plain text -> its translations, by fairseq's beam search, which no other file calls.
 
 Axes: B sentences, S source time, T output time, both with their end mark.
 """
@@ -80,8 +80,8 @@ class Found:
     log_probs: torch.Tensor  # (k,)
 
     def order(self, lenpen: float) -> tuple[list[float], list[int]]:
-        """The scores as fairseq computes them, the best first, and the places of their hypotheses;
-        of equal ones the likelier comes first."""
+        """The scores as fairseq computes them, the best first, and the indices of their hypotheses;
+        of equal scores that of the likelier hypothesis comes first."""
         norms = torch.tensor([length**lenpen for length in self.lengths])
         scores, places = (self.log_probs / norms).sort(descending=True, stable=True)
         return scores.tolist(), places.tolist()
@@ -144,8 +144,9 @@ class Translator(LoadedModels):
         return Source(indices, unknown, len(units) - len(read))
 
     def sources(self, lines: Sequence[str], truncate: bool = False, name: str = "") -> list[Source]:
-        """Lines of plain text, which may be empty. Raises ``FairseqDocError`` for one that is too
-        long, or that no split of the data may hold; ``name`` is their file's, for errors."""
+        """Encode lines of plain text, which may be empty. Raises ``FairseqDocError`` for a line
+        that is too long, or that :func:`why_unusable` refuses; ``name`` is their file's, for
+        errors."""
         form, sources = self.source_form, []
         for number, line in enumerate(lines, start=1):
             at = f"{name}: line {number}" if name else f"line {number}"

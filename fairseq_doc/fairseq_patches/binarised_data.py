@@ -69,8 +69,8 @@ def _check_words(path, dataset, words):
     least, largest = tokens.min(initial=0), tokens.max(initial=0)
     if least < 0 or largest >= words:
         raise FairseqDocError(
-            f"{path}.bin is damaged or was binarised with another dictionary: it has a word number "
-            f"{least if least < 0 else largest}, but the dictionary has {words} words"
+            f"{path}.bin is damaged or was binarised with a different dictionary: it has a word "
+            f"number {least if least < 0 else largest}, but the dictionary has {words} words"
         )
 
 

@@ -17,13 +17,13 @@ _COMPONENTS = (f"{_OUTPUT}projections.", f"{_OUTPUT}mixture_weights.")
 
 
 def grow(model: Any, cfg: Any) -> Any:
-    """``model``; with ``cfg.grow_from`` it has the weights of that checkpoint, and components that
-    start as its single one, see :meth:`MixtureOutput.grow_from`.
+    """Return ``model``. With ``cfg.grow_from`` it gets the weights of that checkpoint, and
+    components that start from its single one, see :meth:`MixtureOutput.grow_from`.
 
     Raises:
         FairseqDocError: the checkpoint has several components, or one of a lower layer; its other
-            tensors, its dictionary or its activation are not those of the model; or options that
-            would have no effect.
+            tensors, its dictionary or its activation differ from the model's; or options are given
+            that would have no effect.
     """
     noise, lower_weight = cfg.grow_noise, cfg.grow_lower_weight
     is_given = {"--grow-from": cfg.grow_from is not None}
@@ -62,7 +62,7 @@ def grow(model: Any, cfg: Any) -> Any:
 def _single_component(
     path: str, trained: dict[str, Tensor], output: MixtureOutput
 ) -> tuple[Tensor | None, Tensor | None]:
-    """W_1 (d, D_N) and b_1 (d,), or None of a plain softmax."""
+    """W_1 (d, D_N) and b_1 (d,); for a plain softmax both are None."""
     prefix = f"{_COMPONENTS[0]}{len(output.components) - 1}."
     weight, bias = (trained.get(prefix + name) for name in ("weight", "bias"))
     shape = (output.dim, output.widths[-1])

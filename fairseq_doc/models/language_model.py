@@ -34,18 +34,19 @@ class LanguageModelConfig(MixtureConfig):
 
     untie_output: bool = option("do not tie the output matrix to the embedding", False)
     decoder_embed_path: Optional[str] = option(
-        "pretrained embeddings: a header, then one word and its numbers per line, as wide as the "
-        "embedding; without --untie-output they also initialise the output matrix"
+        "file of pretrained embeddings, as wide as the embedding: a header (number of words, "
+        "width), then one word and its numbers per line; without --untie-output they also "
+        "initialise the output matrix"
     )
     mogrifier_rounds: int = option(
         "Mogrifier rounds, in which the input and state of each LSTM layer gate each other before a "
-        "step (published: 5 and 6; 0: no Mogrifier)",
+        "step (published: 5 for Penn Treebank, 6 for WikiText-2; 0: no Mogrifier)",
         0,
         least=0,
     )
     mogrifier_rank: Optional[int] = option(
-        "rank of the Mogrifier's matrices, each then a product of two factors (published: 84 and "
-        "48; default: full matrices)",
+        "rank of the Mogrifier's matrices, each then a product of two factors (published: 84 for "
+        "Penn Treebank, 48 for WikiText-2; default: full matrices)",
         least=1,
     )
 
@@ -64,7 +65,8 @@ def embedding_and_output_matrix(
 
 class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     """Embedding (V, D_0), layers with the methods of :class:`AWDLSTM`, and mixture. The decoder
-    carries the states of training and of evaluation, since ``fairseq-eval-lm`` only calls it."""
+    itself keeps the states that are carried over windows, one in training and one in evaluation,
+    since ``fairseq-eval-lm`` does no more than call it."""
 
     masks_of_each_stream: bool  # whether each stream of a batch has its own dropout masks
 
@@ -104,8 +106,8 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         """Words (B, T), no padding -> the mixture's parameters (B, T, J d + J + 1), see
         :class:`MixtureOutput`; ``log_weights`` (B, T, J); h^N after dropout (``dropped``) and
         before it (``undropped``), each (T, B, D_N). Window 0 starts from zeros, and window k > 0
-        from the state after window k - 1, even if it is repeated. Without ``window`` the state
-        starts from zeros and is not carried."""
+        from the state after window k - 1, also when window k is repeated. Without ``window`` the
+        state starts from zeros and is not carried."""
         x = self.embedded(src_tokens.t())  # (T, B, D_0)
         before = self._state_before(window, x)
         outputs, undropped, after = self.lstm(x, before)
@@ -128,8 +130,8 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         if before is None or before[0][0].size(1) != batch:
             raise FairseqDocError(
                 f"the state of {batch} columns after window {window - 1} is missing: resume from a "
-                "checkpoint of the same run, or start again at epoch 1 with its weights by "
-                "--reset-dataloader"
+                "checkpoint of the same run, or give --reset-dataloader to start again at epoch 1 "
+                "with its weights"
             )
         return before
 
@@ -149,13 +151,15 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
             del states[earlier]
 
     def carried_state(self) -> Tensor | None:
-        """The newest training state (B, S): h and c of each layer (only h in an RHN), concatenated."""
+        """The newest training state: h and c of each layer (only h in an RHN), concatenated to
+        (B, S), where S is the sum of their widths. None before the first window."""
         states = self._training_states
         if not states:
             return None
         return torch.cat([part[0] for layer in states[max(states)] for part in layer], dim=1)
 
     def set_carried_state(self, state: Tensor) -> None:
+        """Let the next training window continue from ``state``, see :meth:`carried_state`."""
         state = state.to(self.embedding.device, self.embedding.dtype)
         zeros = self.lstm.zero_state(len(state), state)
         widths = [part.size(2) for layer in zeros for part in layer]
@@ -164,7 +168,8 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         self._training_states = {0: layers}
 
     def reorder_evaluation_state(self, rows: Tensor) -> None:
-        """Continue the streams given by ``rows`` (B',) of the last window; rows may repeat."""
+        """Let the next window continue the streams ``rows`` (B',) of the last one, in this order;
+        rows may repeat."""
         newest = max(self.evaluation_states)
         layers = self.evaluation_states[newest]
         layers = [tuple(part.index_select(1, rows) for part in layer) for layer in layers]

@@ -77,18 +77,21 @@ class LSTMDocLanguageModelConfig(LanguageModelConfig):
         "number of components from each layer, i_0,...,i_N; layer 0 is the embedding", "0,0,5,15"
     )
     plain_output: bool = option(
-        "a single softmax of h^N (plain AWD-LSTM) without W_j, activation and dropout of k; D_N = "
-        "embedding width",
+        "a single softmax of h^N (plain AWD-LSTM) without W_j, activation and dropout of k; with "
+        "--doc-components 0,...,0,1 and a last layer as wide as the output matrix",
         False,
     )
     init_range: float = option(
         "initialise embedding and output matrix uniformly in [-R, R]; the published 0.1 is too small "
-        "for mixtures of narrow vectors, some of which then learn late: use 0.3 for width 100",
+        "for mixtures with narrow embeddings, which then learn late with some seeds: use 0.3 for "
+        "width 100",
         0.1,
         least=1e-3,
     )
-    embed_dropout: float = rate("dropout of whole words x_t", 0.1)
-    input_dropout: float = rate("locked dropout of h^0", 0.4)
+    embed_dropout: float = rate("dropout of whole words in the embedding", 0.1)
+    input_dropout: float = rate(
+        "locked dropout (one mask for all steps of a window) of the embedded words h^0", 0.4
+    )
     hidden_dropout: float = rate("locked dropout of h^1 .. h^(N-1)", 0.225)
     output_dropout: float = rate("locked dropout of h^N", 0.4)
     component_dropout: float = rate("locked dropout of the component vectors k_j", 0.6)

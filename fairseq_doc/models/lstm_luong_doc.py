@@ -1,7 +1,7 @@
 """``lstm_luong_doc``: an LSTM encoder-decoder with Luong attention and a DOC output.
 
 Axes: B sentences, R rows (hypotheses, equally many of each sentence), T target time, S source time,
-N LSTM layers a side, D their width, J components, V target vocabulary.
+N LSTM layers of either side, D their width, J components, V target vocabulary.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class LuongEncoder(FairseqEncoder):
 
 
 class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
-    """Decoder whose mixture has the layers 0 .. N + 1: embedding, LSTM layers, attentional vector."""
+    """Decoder whose mixture reads layers 0 .. N + 1: embedding, LSTM layers, attentional vector."""
 
     def __init__(self, cfg: Any, dictionary: Dictionary, embedding: nn.Parameter) -> None:
         super().__init__(dictionary)
@@ -120,7 +120,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         if incremental_state is not None:
             self.get_incremental_state(incremental_state, CACHE).state = state
         layers, last = [embedded, *outputs, attentional], len(outputs) + 1
-        for n in (0, last - 1, last):  # not yet dropped by the LSTM: embedding, h^N, a
+        for n in (0, last - 1, last):  # embedding, h^N, a: ``self.lstm`` applies no dropout to them
             if self.components[n] > 0 or n == last:
                 layers[n] = dropout(layers[n], self.dropout, self.training)
         mixture_params, log_weights = self.output([h.transpose(0, 1) for h in layers])
@@ -210,9 +210,10 @@ class LSTMLuongDocConfig(MixtureConfig):
         "share one matrix for source, target and output (needs a joint dictionary)", False
     )
     encoder_embed_path: Optional[str] = option(
-        "pretrained source embeddings: a header, then one word and its numbers per line"
+        "file of pretrained source embeddings: a header (number of words, width), then one word "
+        "and its numbers per line"
     )
-    decoder_embed_path: Optional[str] = option("pretrained target embeddings")
+    decoder_embed_path: Optional[str] = option("file of pretrained target embeddings, likewise")
 
 
 class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):

@@ -34,7 +34,7 @@ from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 
 def normal_by_width_(matrix: Tensor) -> None:
-    """Initialise a matrix (V or J, D) by a truncated normal of standard deviation 1 / sqrt(D)."""
+    """Initialise a matrix (rows, D) with truncated normal numbers of deviation 1 / sqrt(D)."""
     truncated_normal_(matrix, 1 / math.sqrt(matrix.size(1)))
 
 
@@ -84,7 +84,8 @@ class MelisDecoder(RecurrentDecoder):
         return dropout(rows, self.input_dropout, self.dropping)
 
     def _state_before(self, window: int | None, x: Tensor) -> States:
-        """The carried state; ``--state-reset`` is the probability of a training stream's reset."""
+        """The carried state; in training each stream's is set to zero with the probability
+        ``--state-reset``."""
         state = super()._state_before(window, x)
         if not window or not self.training or self.reset_rate == 0:
             return state
@@ -93,7 +94,8 @@ class MelisDecoder(RecurrentDecoder):
 
 
 def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
-    """The largest width of the layers with at most ``--num-params`` parameters."""
+    """The largest width of the layers with which the model has at most ``--num-params``
+    parameters."""
 
     def parameters(width: int) -> int:
         sized = OmegaConf.merge(cfg, {"hidden_size": width})
@@ -101,7 +103,7 @@ def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
             decoder = MelisDecoder(sized, dictionary)
         return sum(parameter.numel() for parameter in decoder.parameters())
 
-    largest = math.isqrt(max(1, cfg.num_params))  # there is at least one square matrix
+    largest = math.isqrt(max(1, cfg.num_params))  # a layer has at least one matrix (width, width)
     width = bisect.bisect_right(range(1, largest + 1), cfg.num_params, key=parameters)
     if width == 0:
         raise FairseqDocError(
@@ -120,15 +122,17 @@ class LSTMMelisLanguageModelConfig(LanguageModelConfig):
     )
     gates: ChoiceEnum(list(KINDS)) = option(  # type: ignore[valid-type]
         "input gate of an LSTM or transform gate of an RHN: an independent gate (untied), one minus "
-        "the forget gate (tied), or the smaller of both (capped); not of --cell nas",
+        "the forget gate (tied), or the smaller of the two (capped); without effect on --cell nas",
         "capped",
     )
     layers: int = option("number of layers, whose outputs are added up", 1, least=1)
     rhn_depth: int = option("micro-steps per step of --cell rhn", 5, least=1)
-    hidden_size: int = option("width of the layers, without --num-params", 1194, least=1)
-    num_params: Optional[int] = option("choose the largest width with at most N parameters")
+    hidden_size: int = option("width of the layers, unless --num-params is given", 1194, least=1)
+    num_params: Optional[int] = option(
+        "choose the largest width of the layers for at most N parameters"
+    )
     embedding_ratio: float = option(
-        "ratio of the embedding's width to that of the layers, at most 1", 0.2245
+        "ratio of the embedding's width to that of the layers; above 1 it counts as 1", 0.2245
     )
     doc_components: Optional[str] = option(
         "number of components from each layer, i_0,...,i_(N+1); layer 0 is the embedding, layer N+1 "
@@ -144,7 +148,9 @@ class LSTMMelisLanguageModelConfig(LanguageModelConfig):
         "dropout of the states before the recurrent products, one mask per window", 0.215
     )
     recurrent_dropout: float = rate(
-        "dropout inside the cell instead of --state-dropout, one mask per window", 0.0
+        "dropout of the candidate state g inside the cell (Semeniuta et al., 2016), one mask per "
+        "window, instead of --state-dropout",
+        0.0,
     )
     output_dropout: float = rate(
         "dropout of the sum of the layers, its projection, and layers that components read", 0.327

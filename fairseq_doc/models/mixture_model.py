@@ -27,8 +27,7 @@ class MixtureConfig(FairseqDataclass):
         "width d of the component vectors (default: that of the embedding)", least=1
     )
     doc_weight_bias: bool = option(
-        "add a bias to the mixture weights of several components, pi = softmax(W_pi h^N + b_pi); "
-        "published: none",
+        "add a bias to the mixture weights, pi = softmax(W_pi h^N + b_pi) (published: no bias)",
         False,
     )
     grow_from: Optional[str] = option(
@@ -46,10 +45,10 @@ class MixtureConfig(FairseqDataclass):
         below=1,
     )
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = option(  # type: ignore[valid-type]
-        "precision of large matrix products: of the output matrix, W_j, lstm_melis_lm, decoders "
-        "with input feeding and, in training on a CPU, other LSTM layers with a million weights; the "
-        "rest stays in float32. bfloat16 needs a processor with AVX512_BF16 or AMX, or a GPU; others "
-        "use float32, with a warning",
+        "precision of large matrix products: those with the output matrix and W_j, in the layers "
+        "of lstm_melis_lm and of decoders with input feeding and, in training on a CPU, in other "
+        "LSTM layers with at least a million weights; the rest stays in float32. bfloat16 needs a "
+        "processor with AVX512_BF16 or AMX, or a GPU; others use float32, with a warning",
         "float32",
     )
 
@@ -117,7 +116,8 @@ class MixtureModel:
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
-        """Add the options. A flag that a preset turns on stays on if given; fairseq would turn it off."""
+        """Add the options. A flag that a preset turns on stays on if it is also given; fairseq
+        would turn it off."""
         model: Any = super()
         model.add_args(parser)
         own = vars(cls)["__dataclass"].__dataclass_fields__
@@ -151,7 +151,7 @@ class MixtureModel:
     def load_state_dict(
         self, state_dict: dict[str, Tensor], strict: bool = True, **more: Any
     ) -> Any:
-        """Load weights. If ``strict``, another architecture, size or dictionary is refused with
+        """Load weights. If ``strict``, a different architecture, size or dictionary is refused with
         ``FairseqDocError``."""
         model: Any = super()  # the class after this one, a fairseq model
         if strict:

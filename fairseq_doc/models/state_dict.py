@@ -26,7 +26,7 @@ def check_state_dict(expected: Mapping[str, Tensor], state_dict: Mapping[str, Te
             for names in (expected.keys() - state_dict, state_dict.keys() - expected)
         )
         raise FairseqDocError(
-            f"the checkpoint has another architecture: expected {len(expected)} tensors, got "
+            f"the checkpoint has a different architecture: expected {len(expected)} tensors, got "
             f"{len(state_dict)}; missing: {missing}; unknown: {unknown}"
         )
     first_names: dict[int, str] = {}  # {address in memory: name}
@@ -35,13 +35,13 @@ def check_state_dict(expected: Mapping[str, Tensor], state_dict: Mapping[str, Te
         if tensor.shape != got.shape:
             of_words = name.endswith(".embedding") and tensor.shape[1:] == got.shape[1:]
             raise FairseqDocError(
-                f"the checkpoint has another {'dictionary' if of_words else 'size'}: expected "
+                f"the checkpoint has a different {'dictionary' if of_words else 'size'}: expected "
                 f"{name} {tuple(tensor.shape)}, got {tuple(got.shape)}"
             )
         if name.endswith(CHECKSUM) and int(tensor) != int(got):
             raise FairseqDocError(
-                "the checkpoint has another dictionary: expected the words of the data in their "
-                f"order, got as many others ({name})"
+                "the checkpoint has a different dictionary: expected the words of the data in "
+                f"their order, got as many words, but not the same ({name})"
             )
         first = first_names.setdefault(tensor.data_ptr(), name)
         tied = first == name or torch.allclose(
@@ -49,6 +49,6 @@ def check_state_dict(expected: Mapping[str, Tensor], state_dict: Mapping[str, Te
         )
         if not tied:
             raise FairseqDocError(
-                f"the checkpoint has another architecture: expected {name} tied to {first}, got "
-                "two matrices; give the options of its training (--untie-output, --share-...)"
+                f"the checkpoint has a different architecture: expected {name} tied to {first}, "
+                "got two matrices; give the options of its training (--untie-output, --share-...)"
             )

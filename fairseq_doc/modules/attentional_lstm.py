@@ -1,5 +1,5 @@
-"""Attention of Luong et al. (2015), and the decoder's LSTM layers with it, over all steps of a
-target or step by step.
+"""Attention of Luong et al. (2015), and the decoder's LSTM layers with it, over a whole target at
+once or step by step.
 
 Axes: T target time, B sentences, Q queries of each sentence, R rows (hypotheses, equally many of
 each sentence), S source time, N LSTM layers, D width.
@@ -27,7 +27,8 @@ SCORES = ("general", "dot", "concat")
 
 
 class LuongAttention(nn.Module):
-    """a = tanh(W_c [h ; context]), context = sum_s p_s m_s, p = softmax_s(score(h, m_s)), with
+    """The attentional vector a = tanh(W_c [h ; context]), context = sum_s p_s m_s,
+    p = softmax_s(score(h, m_s)), with
 
     - dot: score = h . m_s
     - general: score = h^T W_a m_s
@@ -71,7 +72,7 @@ class LuongAttention(nn.Module):
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, padding_mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """As :func:`fairseq_doc.ops.input_feeding.attend`, by this score."""
+        """As :func:`fairseq_doc.ops.input_feeding.attend`, with this module's score."""
         if self.by_inner_products:
             return attend(query, keys, values, padding_mask)
         query = F.linear(query, self.concat.weight.chunk(2, dim=1)[0])  # (B, Q, D)
@@ -105,10 +106,10 @@ class StepConstants(NamedTuple):
     keys: Tensor  # (B, S, D)
     values: Tensor  # (B, S, D)
     padding_mask: Tensor  # (B, S), true at padding
-    embedding_weight: Tensor  # (4 D, embed_dim)
-    embedding_bias: Tensor  # (4 D,)
-    joint_weights: list[Tensor]  # N times (4 D, 2 D)
-    biases: list[Tensor]  # N - 1 times (4 D,)
+    embedding_weight: Tensor  # (4 D, embed_dim), the columns of layer 1 that multiply e_t
+    embedding_bias: Tensor  # (4 D,), of layer 1
+    joint_weights: list[Tensor]  # N times (4 D, 2 D); without input feeding []
+    biases: list[Tensor]  # of layers 2 to N, each (4 D,)
 
     def select(self, sentences: list[int]) -> "StepConstants":
         """The memory of ``sentences``, in that order."""
@@ -131,8 +132,8 @@ class DecoderCache:
         self._sentences: list[int] | None = None  # the last selection
 
     def constants_of(self, rows: list[int]) -> StepConstants:
-        """The constants for the sentences of the rows. A sentence occurs once if all sentences have
-        equally many rows, each side by side; otherwise once per row."""
+        """The constants for ``rows``, the index of each row's sentence. A sentence occurs once if
+        the rows of each sentence are side by side and equally many; otherwise once per row."""
         runs = [(sentence, len(list(run))) for sentence, run in groupby(rows)]
         sentences = rows
         if len({length for _, length in runs}) == 1:
@@ -187,10 +188,10 @@ class AttentionalLSTM(nn.Module):
     def forward(
         self, embedded: Tensor, constants: StepConstants, state: DecoderState
     ) -> tuple[list[Tensor], Tensor, Tensor, DecoderState]:
-        """Run over the embedded target e, (T, R, embed_dim), where R is a multiple of B and the rows
-        of a sentence are side by side. Returns h^1 .. h^N, each (T, R, D), after dropout except
-        h^N; a, (T, R, D), before dropout; the attention weights (T, R, S); and the state after the
-        last step."""
+        """Run over the embedded target e, (T, R, embed_dim), in which R is a multiple of B and the
+        rows of a sentence are side by side. Returns h^1 .. h^N, each (T, R, D), after dropout
+        except h^N; a, (T, R, D), before dropout; the attention weights (T, R, S); and the state
+        after the last step."""
         drop = (*embedded.shape[:2], self.width), self.dropout, self.training, embedded
         masks = [dropout_mask(*drop) for _ in self.layers[1:]]
         run = self._run_step_by_step if self.input_feeding else self._run_layer_by_layer

@@ -14,13 +14,13 @@ States = list[tuple[Tensor, ...]]
 
 
 class AWDLSTM(nn.Module):
-    """N LSTM layers, each with its own width, with DropConnect of the recurrent weights: for one
-    call, a dropped matrix replaces the parameter."""
+    """N LSTM layers, each with its own width, with DropConnect on the recurrent weights: in each
+    forward pass a matrix with dropped entries is used in place of the parameter."""
 
     def __init__(
         self,
         widths: Sequence[int],  # D_0 (the input's), D_1, ..., D_N
-        weight_drop: float = 0.0,  # DropConnect of recurrent matrices, one mask a forward pass
+        weight_drop: float = 0.0,  # DropConnect on recurrent matrices, one mask per pass
         hidden_dropout: float = 0.0,  # locked, of h^1 .. h^{N-1}
         output_dropout: float = 0.0,  # locked, of h^N
         precision: torch.dtype = torch.float32,  # see ``run_lstm``

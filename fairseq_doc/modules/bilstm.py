@@ -18,8 +18,8 @@ class BidirectionalLSTM(nn.Module):
     """N forward and N backward LSTM layers; the memory is the sum of their top outputs.
 
     Each direction reads the padding first, wherever it was, and then the words in its own order. An
-    additional column of the input, 1 at padding, has constant weights that close the input gates and
-    so keep the state at zero: a dense batch gives the results of each sentence alone."""
+    additional column of the input, 1 at padding, has constant weights that close the input gates
+    and so keep the state at zero: a padded batch gives the results of each sentence alone."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class BidirectionalLSTM(nn.Module):
         layers: int,
         dropout: float = 0.0,  # of each layer's output except the last one's
         bidirectional: bool = True,
-        mix: bool = False,  # in both directions, layers read the sum of both directions below
+        mix: bool = False,  # layers 2 to N of both directions read the sum of both directions below
         precision: torch.dtype = torch.float32,  # see ``run_lstm``
     ) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 def load_embedding_file(embedding: Tensor, path: str, dictionary: "Dictionary") -> None:
     """Set the rows of ``embedding`` (V, width) in place for the words in a text file, which may be
     gzipped: the header of word2vec and fastText, then one word and its ``width`` numbers per line.
-    Raises ``FairseqDocError`` for a missing file, another format or another width."""
+    Raises ``FairseqDocError`` for a missing file, a different format or a different width."""
     lines = text_lines(path)
     header = next(lines, "").split()
     if len(header) != 2 or not all(map(str.isdecimal, header)):
@@ -35,7 +35,7 @@ def load_embedding_file(embedding: Tensor, path: str, dictionary: "Dictionary") 
             f"{path}: expected {width} numbers per word, the width of the embedding; got {header[1]}"
         )
     for words, line in enumerate(lines, start=1):
-        word, *numbers = line.rstrip().rsplit(" ", width)  # GloVe has words with blanks
+        word, *numbers = line.rstrip().rsplit(" ", width)  # a word of GloVe may contain blanks
         if len(numbers) != width:
             raise FairseqDocError(
                 f"{path}: line {words + 1}: expected {width} numbers; got {len(numbers)} for "
@@ -48,7 +48,7 @@ def load_embedding_file(embedding: Tensor, path: str, dictionary: "Dictionary") 
         raise FairseqDocError(
             f"{path}: expected {int(header[0]):,} words according to its header; got {words:,}"
         )
-    logger.info("%s of %s types found in %s", len(rows), len(dictionary), path)
+    logger.info("%s of %s words of the dictionary found in %s", len(rows), len(dictionary), path)
     for row, vector in rows.items():
         embedding[row] = vector
 

@@ -16,24 +16,26 @@ from fairseq_doc.ops.recurrence import recurrence
 
 LayerState = tuple[Tensor, ...]  # (h, c), each (1, B, D)
 
-# Number of weights from which bfloat16 is faster, as measured in docs/experiments/speed.md.
+# bfloat16 is faster in layers with at least this many weights (docs/experiments/speed.md).
 LEAST_WEIGHTS = 1_000_000
 
 
 def truncated_normal_(weight: Tensor, deviation: float) -> None:
     """Fill with normal numbers truncated at two standard deviations, as in deepmind/lamb. They are
-    drawn with 1.3 times the variance, so that the result has ``deviation`` (up to 0.3 %)."""
+    drawn with 1.3 times the variance, so that the standard deviation after the truncation is
+    ``deviation`` (within 0.3 %)."""
     drawn = 1.3**0.5 * deviation
     nn.init.trunc_normal_(weight, std=drawn, a=-2 * drawn, b=2 * drawn)
 
 
 class MogrifierGate(nn.Module):
-    """The matrix and bias of one round, in which ``source`` numbers gate ``gated`` numbers.
+    """The matrix and bias of one round, in which a vector of width ``source`` gates one of width
+    ``gated``.
 
     They are initialised as in deepmind/lamb: a full matrix (rank None) has the standard deviation
-    source^(-1/2). Two factors are drawn with the deviation (source k)^(-1/4), k being the rank, which
-    would give their product the same deviation; truncating them at two standard deviations leaves
-    0.77 of it. The bias is zero."""
+    source^(-1/2). Two factors are drawn with the deviation (source k)^(-1/4), k being the rank,
+    which would give their product the same deviation; the truncation at two standard deviations,
+    here without the factor 1.3, reduces it to 0.77 of that. The bias is zero."""
 
     def __init__(self, gated: int, source: int, rank: int | None) -> None:
         super().__init__()
@@ -71,9 +73,9 @@ def run_lstm(
     gates: MogrifierGates | None = None,
     **replaced: Tensor,
 ) -> tuple[Tensor, LayerState]:
-    """``layer(x, state)`` for a single layer and direction; x (T, B, E), state None: zeros.
-    ``replaced``, {name of a parameter, such as ``weight_hh_l0``: weight}, are used in place of the
-    parameters for this call; x may then have another width. For ``precision`` see
+    """``layer(x, state)`` for a single layer and direction; x (T, B, E), state None: zeros. In this
+    call the weights ``replaced``, {name, such as ``weight_hh_l0``: weight}, are used in place of
+    the parameters; x may then have a different width. For ``precision`` see
     :func:`in_lower_precision`."""
     if state is None:
         zeros = x.new_zeros(1, x.size(1), layer.hidden_size)

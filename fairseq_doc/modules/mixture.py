@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "linea
 
 def parse_components(text: str, n_layers: int) -> list[int]:
     """``"0,0,5,15"`` -> [0, 0, 5, 15]: the number of components i_n from each layer n = 0..N.
-    Raises ``FairseqDocError`` unless they are N + 1 integers >= 0, at least one of them positive."""
+    Raises ``FairseqDocError`` unless they are N + 1 integers >= 0, at least one positive."""
     try:
         counts = [int(part) for part in str(text).split(",")]
     except ValueError:
@@ -53,7 +53,7 @@ def check_finite(
     finite = torch.isfinite(scores)
     if not finite.all():
         raise NotFiniteError(
-            "a score is not finite: expected every target to have a log probability, got "
+            "a score is not finite: expected a finite log-probability for every target, got "
             f"{scores[~finite].flatten()[0].item()}; {question}",
             *parameters,
         )
@@ -70,23 +70,23 @@ def at_temperature(log_probs: Tensor, inverse: Tensor | float) -> Tensor:
 
 def near(weight: Tensor, n_components: int, noise: float) -> Tensor:
     """W_j = W + noise r E_j for J components, stacked to (J d, D), from W (d, D). The entries of E_j
-    are standard normal and r is the root mean square of W's, 1 / sqrt(d) for the identity: the noise
-    changes W h by about ``noise`` times its size."""
+    are standard normal, and r is the root mean square of those of W (1 / sqrt(d) for the identity),
+    so the noise changes W h by about ``noise`` times its length."""
     copies = weight.repeat(n_components, 1)
     return copies + torch.randn_like(copies) * (noise * weight.pow(2).mean().sqrt())
 
 
 class MixtureOutput(nn.Module):
-    """P = sum_j pi_j softmax(W k_j + b), components from any layers (Eq. 7-11).
+    """P = sum_j pi_j softmax(W k_j + b), with components k_j from any layers (Eq. 7-11).
 
     ``components = [0, ..., 0, J]`` is a mixture of softmaxes (MoS). A single component has the
     weight one and no W_pi. If ``project`` is false, the single component is h^N itself, as in the
     output of a plain AWD-LSTM (Merity et al., 2018).
 
-    :meth:`forward` returns a single tensor, ``mixture_params`` (..., J d + J + 1): the component
-    vectors, the log weights and a one. The reason is that fairseq slices and flattens only the
-    first output of a decoder. fairseq's generator divides it by the temperature, so that the last
-    number is then the inverse of the temperature.
+    :meth:`forward` returns the component vectors, the log weights and a one in a single tensor,
+    ``mixture_params`` (..., J d + J + 1), because fairseq slices and flattens only the first output
+    of a decoder. fairseq's generator also divides it by the temperature T. The one is then 1 / T,
+    from which :meth:`log_probs` recovers T.
 
     Raises ``FairseqDocError`` for inconsistent arguments.
     """
@@ -145,18 +145,19 @@ class MixtureOutput(nn.Module):
         weight: nn.Parameter,  # W, (V, d), of the softmax; it is used, not copied
         bias: Tensor | None,  # b, (V,), copied; None: zeros
         widths: Sequence[int],  # D_0, ..., D_N, with D_N = d
-        components: Sequence[int],  # 0, ..., 0, J: only the last layer gives h^N
+        components: Sequence[int],  # 0, ..., 0, J: all from the last layer
         noise: float = 0.01,
         **settings: Any,  # dropout and precision, as in the constructor
     ) -> "MixtureOutput":
-        """A mixture that is initialised as the trained softmax it replaces, softmax(W h^N + b):
-        k_j = W_j h^N with W_j near the identity, and equal weights; see :meth:`grow_from`. Without noise
-        all components would have equal gradients and remain equal. Raises ``FairseqDocError`` for
-        inconsistent arguments, and for a noise that is negative or not finite."""
+        """A mixture initialised as the trained softmax it replaces, softmax(W h^N + b):
+        k_j = W_j h^N with W_j near the identity, and equal weights; see :meth:`grow_from`. Without
+        ``noise`` all components would have equal gradients and remain equal. Raises
+        ``FairseqDocError`` for inconsistent arguments, and for a noise that is negative or not
+        finite."""
         if any(components[:-1]) or widths[-1] != weight.size(1):
             raise FairseqDocError(
-                "a mixture that replaces a softmax expects only components of the last layer, whose "
-                f"width must be that of the output matrix, {weight.size(1)}; got components "
+                "a mixture that replaces a softmax expects components of the last layer only, "
+                f"whose width must be that of the output matrix, {weight.size(1)}; got components "
                 f"{list(components)} and a width of {widths[-1]}"
             )
         if bias is not None and bias.shape != weight.shape[:1]:
@@ -172,26 +173,26 @@ class MixtureOutput(nn.Module):
     def grow_from(
         self, weight: Tensor, bias: Tensor, noise: float, lower_weight: float = 0.01
     ) -> None:
-        """Initialise the components as the single one of a trained model, activation(W_1 h^N + b_1):
-        those of the last layer with W_j near W_1, see :func:`near`, and b_j = b_1. W_pi is zero, so
-        they have equal weights. Components of lower layers, which keep their initial W_j, share
-        ``lower_weight``, through b_pi; apart from the noise, the NLL is then at most
-        -ln(1 - lower_weight) larger.
+        """Initialise the components from the single one of a trained model, activation(W_1 h^N +
+        b_1). Those of the last layer get W_j near W_1, see :func:`near`, and b_j = b_1. W_pi is
+        zero, so they have equal weights. Components of lower layers keep their initial W_j, and
+        b_pi gives them ``lower_weight`` in total. Apart from the noise, the NLL per token is then
+        at most -ln(1 - lower_weight) larger than the trained model's.
 
         Args:
             weight, bias: W_1 (d, D_N) and b_1 (d,); the identity and zeros for a softmax of h^N.
             noise: see :func:`near`.
 
         Raises:
-            FairseqDocError: a negative noise, a lower weight outside (0, 1), no component of the last
-                layer, or components of lower layers without b_pi.
+            FairseqDocError: a noise that is negative or not finite, a lower weight outside (0, 1),
+                no component of the last layer, or components of lower layers without b_pi.
         """
         require(0 <= noise < math.inf, "noise", "at least 0 and finite", noise)
         require(0 < lower_weight < 1, "lower_weight", "in (0, 1)", lower_weight)
         *lower, last = self.components
         if not self.projections or not last:
             raise FairseqDocError(
-                "components grow from a trained one of the last layer: expected at least one of "
+                "components start from a trained one of the last layer: expected at least one of "
                 f"that layer, with a projection; got {','.join(map(str, self.components))}",
                 "components",
             )
@@ -204,8 +205,8 @@ class MixtureOutput(nn.Module):
         if any(lower):
             if self.mixture_weights is None or self.mixture_weights.bias is None:
                 raise FairseqDocError(
-                    "components of lower layers grow with a small weight, which needs a bias of the "
-                    "mixture weights: set weight_bias",
+                    "components of lower layers start with a small weight, which needs a bias of "
+                    "the mixture weights: set weight_bias",
                     "weight_bias",
                 )
             log_weights = self.mixture_weights.bias
@@ -240,7 +241,7 @@ class MixtureOutput(nn.Module):
             scores = self.mixture_weights(last)  # (B, T, J)
             log_weights = F.log_softmax(scores, dim=-1, dtype=sum_dtype(scores.dtype))
         one = log_weights.new_ones(batch, time, 1)
-        mixture_params = torch.cat([*vectors, log_weights, one], dim=-1)  # of the wider dtype
+        mixture_params = torch.cat([*vectors, log_weights, one], dim=-1)  # in the wider dtype
         return mixture_params, log_weights
 
     def unpack(self, mixture_params: Tensor) -> Mixture:

@@ -23,14 +23,16 @@ from fairseq_doc.ops.matmul import linear, matmul_dtype
 from fairseq_doc.ops.mogrifier import mogrifier
 from fairseq_doc.ops.recurrence import recurrence
 
-Masks = tuple[Tensor | None, Tensor | None]  # of the state and of g, each (B, D)
+# Dropout masks of the state and of the cell's g (``ops/gated_cell.py``), each (B, D).
+Masks = tuple[Tensor | None, Tensor | None]
 
 
 class RecurrentLayer(nn.Module):
-    """One layer. ``depth`` is the number of micro-steps of an RHN, and 1 for other cells. The
-    weights are initialised with the standard deviation 1 / sqrt(fan in), the biases of an LSTM with
-    1 / sqrt(D), those of an RHN with zeros; one is added to those of the forget gate. An LSTM may
-    have ``rounds`` of a Mogrifier, with full matrices or with factors of ``rank``."""
+    """One layer, whose input has the width ``below``. ``depth`` is the number of micro-steps of an
+    RHN, and 1 for other cells. The weights are initialised with the standard deviation
+    1 / sqrt(fan in), the biases of an LSTM with 1 / sqrt(D), those of an RHN with zeros; one is
+    added to those of the forget gate. An LSTM may have ``rounds`` of a Mogrifier, with full
+    matrices or with factors of ``rank``."""
 
     def __init__(
         self, cell: Cell, below: int, width: int, depth: int, rounds: int, rank: int | None
@@ -85,9 +87,9 @@ class RecurrentStack(nn.Module):
         depth: int = 1,  # micro-steps of an RHN
         mogrifier_rounds: int = 0,  # of an LSTM, see ``ops/mogrifier.py``; 0: plain layers
         mogrifier_rank: int | None = None,  # of the gates' matrices; None: full matrices
-        read: Collection[int] = (),  # layers, from 1, that the mixture reads; h's dropout is theirs
+        read: Collection[int] = (),  # layers that components read, so ``output_dropout`` is applied
         intra_layer_dropout: float = 0.0,  # of the inputs of layers 2 to N, entry by entry
-        state_dropout: float = 0.0,  # of the state in products, one mask per stream and window
+        state_dropout: float = 0.0,  # of h in recurrent products, one mask per stream and window
         recurrent_dropout: float = 0.0,  # of g in the cell (Semeniuta et al., 2016), also one mask
         output_dropout: float = 0.0,  # of h and the output, entry by entry
         precision: torch.dtype = torch.float32,
@@ -113,9 +115,9 @@ class RecurrentStack(nn.Module):
         return [tuple(like.new_zeros(shape) for _ in range(self.parts)) for _ in self.layers]
 
     def forward(self, x: Tensor, state: States) -> tuple[list[Tensor], Tensor, States]:
-        """x: the embedded words after dropout, (T, B, E). Returns [h^1, ..., h^N, output], where the
-        output (T, B, F) is after dropout; the output before dropout; and the state after the last
-        step."""
+        """x: the embedded words after dropout, (T, B, E). Returns [h^1, ..., h^N, output], in which
+        the output (T, B, F) is after dropout; the output before dropout; and the state after the
+        last step."""
         outputs: list[Tensor] = []
         new_state = []
         total: Any = 0.0

@@ -1,6 +1,7 @@
 """The interface of a recurrent cell; ``gated_cell.py`` and ``nas_cell.py`` have the cells.
 
-Axes: S micro-steps, R rows, D width, E width of the input, G parts of z.
+Axes: S micro-steps, R rows, D width, E width of the input, G parts of z, M of them in a product. A
+part is a vector of width D, such as a gate.
 """
 
 from abc import ABC, abstractmethod
@@ -9,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-# Entries of z in a block of factors: 1 MiB of float32, which stays in a core's cache.
+# Entries of z in a block of steps (``CellGradients``): 1 MiB in float32, which stays in a core's
+# cache.
 BLOCK_NUMBERS = 2**18
 
 CellState = tuple[Tensor, Tensor | None]  # h and c, (R, D); None for a cell without c
@@ -19,44 +21,47 @@ class Memory(NamedTuple):
     """Tensors that the steps write and their gradients read."""
 
     gates: Tensor  # z after its activations, (S, R, G D)
-    states: Tensor  # c, or h of a cell without c, (S + 1, R, D); row 0 is the first state
+    states: Tensor  # c, or h of a cell without c, (S + 1, R, D); row 0: before step 1
     hiddens: Tensor  # h_1 .. h_S, (S, R, D)
     mask: Tensor | None = None  # multiplies g, (R, D); None: no dropout
 
 
 class Cell(ABC):
-    """A new cell is a subclass and an entry of ``CELLS`` in ``ops/recurrence.py``."""
+    """A recurrent cell. To add one, write a subclass and enter it in ``CELLS`` of
+    ``ops/recurrence.py``."""
 
     # ``steps(cell, memory).step(k, product, added)``, k from 0, writes z_k and h_k to row k of the
-    # memory's gates and hiddens, and c_k to row k + 1 of its states; returns h_k.
+    # memory's gates and hiddens, and c_k to row k + 1 of its states; returns h_k. z_k before its
+    # activations follows from the product W_l (m h) and u_t or b_l, see ``ops/recurrence.py``.
     steps: ClassVar[Any]
     gradients: ClassVar[type["CellGradients"]]  # of these steps
     name: str  # its key in ``CELLS``
-    has_cell_state = True  # the state is h and c; without c, h itself is the sum over the steps
+    has_cell_state = True  # the state is h and c; False: h alone, which is updated as c would be
     has_biases = True
     takes_recurrent_mask = True  # whether the cell has a g, to which dropout can be applied
-    parts: int  # number of vectors of width D in z
-    # Parts of z in a product: the first for the input's, the last for the state's.
+    parts: int  # G
+    # M: the input's product is in the first M parts of z, the state's in the last M.
     matmul_parts: int
-    forget_part: int  # the part of a product that keeps the state; one is added to its initial bias
+    forget_part: int  # index of the forget gate in a product; one is added to its initial bias
 
     def __init__(self, gates: str = "untied") -> None:
         self.kind = gates  # one of ``KINDS`` in ``ops/gated_cell.py``, for cells with gates
 
     def input_order(self, weight: Tensor) -> Tensor:
-        """The input's matrix (G D, E) or bias (G D,), its parts in the order of z."""
+        """The input's matrix (M D, E) or bias (M D,), with its parts put in the order of z."""
         return weight
 
     def state_order(self, weight: Tensor) -> Tensor:
-        """The state's matrix (G D, D), its parts in the order of z."""
+        """The state's matrix (M D, D), with its parts put in the order of z."""
         return weight
 
     @abstractmethod
     def plain_step(
         self, added: Tensor, product: Tensor, state: CellState, mask: Tensor | None
     ) -> CellState:
-        """h and c after a step, from u_t or b_l (``added``) and the product with h, both in the
-        order of the weights, the state and the mask of g."""
+        """Plain form of a step, with which the tests compare: h and c after it. ``added`` (u_t or
+        b_l) and ``product`` (with h) have the order of the weights as stored; ``mask`` is that of
+        g."""
 
 
 class CellGradients(ABC):
@@ -72,15 +77,15 @@ class CellGradients(ABC):
 
     @abstractmethod
     def step(self, k: int, d_hidden: Tensor) -> Tensor:
-        """d z_k, (R, G D), from the complete d h_k, (R, D). In a cell without c, d h_k is replaced
-        by the part of d h_{k-1} that goes through the sum."""
+        """d z_k, (R, G D), from the complete d h_k, (R, D). In a cell without c, ``d_hidden`` is
+        overwritten by the part of d h_{k-1} that does not pass through the product."""
 
     @abstractmethod
     def _compute_factors(self, block: slice) -> None:
         """Write the factors of a block of steps to their rows of d z."""
 
     def _place(self, k: int) -> int:
-        """The place of step k in its block; computes the factors of a new block."""
+        """The index of step k in its block; computes the factors of a new block."""
         while k < self._first:
             block = slice(max(0, self._first - self._length), self._first)
             self._compute_factors(block)

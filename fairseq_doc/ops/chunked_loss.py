@@ -30,7 +30,7 @@ class LossSettings:
 
     ignore_index: int
     dtype: torch.dtype  # of the matrix products
-    chunk_bytes: int | None  # memory for a chunk's logits
+    chunk_bytes: int | None  # memory for a chunk's logits; None: see ``chunk_size``
     summed: bool = True  # over the tokens
     smoothing: float = 0.0
     sampling: float = 0.0  # tau
@@ -57,7 +57,9 @@ class LossInputs(NamedTuple):
     target: Tensor  # (N,)
     settings: LossSettings
     wanted: Wanted = Wanted()
-    draw: Tensor | None = None  # (N, J), u of sampled gradients; None: exact gradients
+    # (N, J), the uniform u_j of ``gradient_sampling.py``, not the u of smoothed labels; None: exact
+    # gradients
+    draw: Tensor | None = None
     token_scale: Tensor | None = None  # (N,), factor of each token's loss in gradients; None: one
 
 
@@ -111,9 +113,9 @@ class ChunkedLoss:
         self.target, starts = target, range(0, len(target), self.chunk)
         self.ignored: Tensor | None = None
         self.chunks: list[Tokens] = [slice(start, start + self.chunk) for start in starts]
-        self.new = self.weight.new_empty  # memory with a row per token
+        self.new = self.weight.new_empty  # allocates results with a row per token
         counted = target.ne(self.settings.ignore_index)
-        if not is_on_cpu(target):  # ignored tokens take part, with zeros
+        if not is_on_cpu(target):  # ignored tokens are computed too, their results set to 0
             self.ignored = counted.logical_not().unsqueeze(1)  # (N, 1)
             self.target = target.where(counted, 0)
         elif not counted.all():
@@ -214,7 +216,7 @@ class ChunkedLoss:
 
     def _keep_rows(self, chunk: _Chunk, draw: Tensor, scale: Tensor | float) -> None:
         """Collect the rows of the chunk that sampling keeps, and multiply them when their buffer is
-        full. draw: u, (N, J); scale: factor of the loss, (c, 1)."""
+        full. draw: u_j, (N, J); scale: factor of the loss, (c, 1)."""
         tau, posterior = self.settings.sampling, chunk.posterior
         places = torch.arange(draw.numel()).view_as(draw)[chunk.tokens].view(-1)
         left = (draw[chunk.tokens] * tau < posterior).view(-1).nonzero().squeeze(1)
@@ -259,8 +261,8 @@ class ChunkedLoss:
     def _smooth(
         self, tokens: Tokens, components: Tensor, rows: Tensor, row_target: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """r_j (c, J), the NLL (c,) and g_j (c, J) of logits (c J, V), which are replaced by dL/dl in
-        blocks of tokens and rounded once. Adds to the smoothing loss."""
+        """r_j (c, J), the NLL (c,) and g_j (c, J) of logits (c J, V), which are replaced by dL/dl
+        in blocks of tokens and rounded once. Adds to the smoothing loss."""
         j, vocabulary = self.n_components, rows.size(1)
         of_tokens = torch.arange(len(self.target), device=rows.device)[tokens]
         size, on_cpu = len(of_tokens), rows.device.type == "cpu"
@@ -272,9 +274,9 @@ class ChunkedLoss:
         for start in range(0, len(of_tokens), size):
             own, of_rows = of_tokens[start : start + size], slice(start * j, (start + size) * j)
             part, target = rows[of_rows], row_target[of_rows]
-            softmax, *numbers = scratch[:, : len(part)]
+            softmax, *work = scratch[:, : len(part)]
             posterior, nll = self._posterior(own, softmax_(softmax.copy_(part), target))
-            g = self._smooth_block(own, components[of_rows], softmax, posterior, *numbers)
+            g = self._smooth_block(own, components[of_rows], softmax, posterior, *work)
             softmax.scatter_add_(1, target, posterior.view(-1, 1) * -self.label_of_target)
             part.copy_(softmax)
             results.append((posterior, nll, g))
@@ -287,10 +289,10 @@ class ChunkedLoss:
         components: Tensor,
         rows: Tensor,
         posterior: Tensor,
-        numbers: Tensor | None = None,
+        work: Tensor | None = None,
     ) -> Tensor:
-        """g, (c, J). The softmaxes are replaced by dL/dl without the target's own term; ``numbers``
-        is working memory of the same size."""
+        """g, (c, J). The softmaxes ``rows`` are replaced by dL/dl without the target's own term;
+        ``work`` is working memory of the same size."""
         by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
         pi = self.log_weights[tokens].exp().unsqueeze(2)  # (c, J, 1)
         target = self.label_of_target * posterior.unsqueeze(2)  # (c, J, 1): a r_j
@@ -301,7 +303,7 @@ class ChunkedLoss:
         if is_on_cpu(probs) and probs.min() > smallest_sum(probs):
             inverse = probs.reciprocal()
             g = target + word * pi * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
-            memory = None if numbers is None else numbers.view_as(by_token)
+            memory = None if work is None else work.view_as(by_token)
             of_word = torch.mul(word * pi, inverse, out=memory)
             by_token.mul_(torch.sub(g, of_word, out=of_word))
             log_probs = probs.log_()

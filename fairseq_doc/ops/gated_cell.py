@@ -10,7 +10,7 @@ recurrent highway network (Zilly et al., 2017), where i is its transform gate an
 The parts of z_t are in the order i, f, g, o. Recurrent dropout (Semeniuta et al., 2016) multiplies
 g by a mask.
 
-With d x for dL/dx, where d i' goes to i or, with a negative sign, to f:
+With d x for dL/dx; d i' is passed on to i or, with a negative sign, to f:
 
     d c_t     = d h_t o (1 - tanh(c_t)^2) + d c_{t+1} f_{t+1}
     d x_{t-1} = d x_t f
@@ -41,7 +41,7 @@ def gated_sum(
     f, g = torch.sigmoid(f), torch.tanh(g)
     if mask is not None:
         g = g * mask
-    used = 1 - f if kind == "tied" else torch.sigmoid(i[0])
+    used = 1 - f if kind == "tied" else torch.sigmoid(i[0])  # i'
     if kind == "capped":
         used = torch.minimum(1 - f, used)
     return f * before + used * g
@@ -57,7 +57,7 @@ def lstm_cell(
 
 
 class GatedSteps:
-    """The steps of an LSTM or RHN, from the first to the last, in given memory."""
+    """The steps of an LSTM or RHN, from the first to the last, written to ``memory``."""
 
     def __init__(self, cell: Cell, memory: Memory) -> None:
         # All views are made at once: one by one, they would cost as much as the arithmetic.
@@ -74,8 +74,9 @@ class GatedSteps:
             self._sizes.append(width)
 
     def step(self, t: int, z: Tensor | None = None, added: Tensor | None = None) -> Tensor:
-        """Write step t's x and h (t from 0), row t + 1 of the states, from its z, (R, G D), to which
-        ``added`` is added; returns h, (R, D). z may be overwritten; None: row t of the memory."""
+        """Make step t, from 0: write x to row t + 1 of the states and an LSTM's h to row t of the
+        hiddens; returns h, (R, D). The gates are z, (R, G D), plus ``added``; z may be overwritten.
+        None: z is in row t of the memory's gates."""
         if z is None:
             parts = self._sigmoids[t], self._g[t], self._o[t]
         else:
@@ -95,7 +96,8 @@ class GatedSteps:
 
 
 class GatedGradients(CellGradients):
-    """Gradients of :class:`GatedSteps`: each d z is a factor times d x; d z_o a factor times d h."""
+    """Gradients of :class:`GatedSteps`: each d z is a factor times d x, but d z_o a factor times
+    d h."""
 
     def __init__(self, cell: Cell, memory: Memory, d_cell: Tensor | None) -> None:
         super().__init__(cell, memory, d_cell)
@@ -130,7 +132,7 @@ class GatedGradients(CellGradients):
         if self.d_cell is not None:
             tanh_c = torch.tanh(states[block.start + 1 : block.stop + 1])
             through_sigmoid(tanh_c, parts[-1], factors[-1])
-            # each (R, D): d c / d h
+            # each (R, D): o (1 - tanh(c)^2), the factor of d h in d c
             self._cell_slope = through_tanh(parts[-1], tanh_c, tanh_c).unbind(0)
 
     def step(self, k: int, d_hidden: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class KeptRows:
     def add(
         self, rows: Tensor, components: Tensor, factor: Tensor, place: Tensor, kept: Tensor
     ) -> slice:
-        """Copy the rows ``kept`` (r,) of a chunk with their data; returns their place."""
+        """Copy the rows ``kept`` (r,) of a chunk with their data; returns where they are now."""
         new = slice(self.count, self.count + len(kept))
         torch.index_select(rows, 0, kept, out=self.rows[new])
         torch.index_select(components, 0, kept, out=self.components[new])

@@ -5,7 +5,7 @@ each sentence side by side (R = k B; k = 1 in training), which share its memory.
 
     x^1_t = [a_{t-1} ; e_t],   x^{n+1}_t = m^n_t * h^n_t              m: dropout between layers
     h^n_t, c^n_t = LSTM^n(x^n_t, h^n_{t-1}, c^n_{t-1})
-    p_t = softmax_s(keys_s . h^N_t)                                   over real source positions
+    p_t = softmax_s(keys_s . h^N_t)                       over source positions without padding
     a_t = tanh(W_q h^N_t + sum_s p_ts values_s)
 
 With keys = memory W_a and values = memory W_m^T this is "general" attention, with
@@ -98,7 +98,7 @@ def masked_softmax(scores: Tensor, padding_mask: Tensor) -> Tensor:
 def input_feeding_reference(
     arguments: InputFeedingArguments, attend: Attend = attend
 ) -> InputFeedingResult:
-    """The recurrence in its plain form; ``attend`` may be another attention."""
+    """The recurrence in its plain form; ``attend`` may be a different attention."""
     attentional = arguments.attentional
     hidden, cell = list(arguments.hidden), list(arguments.cell)
     masks = arguments.dropout_masks

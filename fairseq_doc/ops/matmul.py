@@ -1,9 +1,9 @@
 """Matrix products by the fastest kernel in the installed torch.
 
-On a CPU, torch's float32 ``mm`` uses MKL, which has at most 256-bit vectors on processors not made
-by Intel. oneDNN, in the same wheel, computes the products of the output layer up to twice as fast on
-AMD Zen 4 and 5; on an Intel Xeon, MKL was faster. So the processor's maker decides, not a timing,
-since the two libraries round differently and a resumed run must use the same one.
+On a CPU, torch's float32 ``mm`` uses MKL, whose vectors have at most 256 bits on processors not
+made by Intel. oneDNN, in the same wheel, computes the products of the output layer up to twice as
+fast on AMD Zen 4 and 5; on an Intel Xeon, MKL was faster. So the processor's maker decides, not a
+timing, since the two libraries round differently and a resumed run must use the same one.
 ``FAIRSEQ_DOC_MATMUL`` or :func:`force_backend` forces ``onednn`` or ``torch``. oneDNN is called
 through an operator of ``torch.compile``. Factors may be rounded to bfloat16 before a product
 (``precision``), which always uses oneDNN and is twice as fast on processors made for it.
@@ -40,23 +40,25 @@ LEAST_PADDED_ROWS = 64
 LARGEST_PRODUCT = 30 * 2**20
 BLOCK_BYTES = 16 * 2**20
 
-LEAST_LINEAR = 2**23  # multiply-adds of a linear layer from which oneDNN is faster
-LEAST_STEPS = 16  # steps of a loop from which a copy of a float32 matrix in oneDNN's layout pays
-LEAST_ONEDNN = 2**20  # multiply-adds of a step's product from which oneDNN is faster (AMD Zen 5)
+# oneDNN is faster for a linear layer, and for a step's product (AMD Zen 5), with at least so many
+# multiply-adds; copying a float32 matrix to its layout pays in a loop with at least so many steps.
+LEAST_LINEAR = 2**23
+LEAST_ONEDNN = 2**20
+LEAST_STEPS = 16
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # a user's choice
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # {option: dtype}
 
 BACKENDS = ("onednn", "torch")
 BACKEND_VARIABLE = "FAIRSEQ_DOC_MATMUL"
 BFLOAT16_VARIABLE = "FAIRSEQ_DOC_BFLOAT16"
 
-# Another torch may lack these operators.
+# Other versions of torch may lack these operators.
 _ONEDNN_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 _ONEDNN_PACK: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 
 
 def _forced(variable: str, *choices: str) -> str:
-    """The value of an environment variable; empty: not forced."""
+    """The value of an environment variable; ``""``: nothing is forced."""
     value = os.environ.get(variable, "")
     if value not in ("", *choices):
         expected = f"{' or '.join(choices)}, or nothing for the faster one"
@@ -153,7 +155,8 @@ def _can_pack() -> bool:
 
 
 def is_on_cpu(tensor: Tensor) -> bool:
-    """Whether the program may branch on the tensor's values; on a GPU that would wait for it."""
+    """Whether the tensor is on a CPU. Only then may code branch on its values: on a GPU the program
+    would wait for them."""
     return tensor.device.type == "cpu"
 
 
@@ -298,8 +301,8 @@ def loop_operand(right: Tensor, rows: int) -> Tensor:
 class StepMatmul:
     """x W^T in every step of a loop; x has R = ``rows`` rows, and ``weight`` is W, (N, K). Without
     ``steps``, by :func:`matmul`. Otherwise by the fastest kernel: torch's for small products; else
-    oneDNN's, from ``LEAST_STEPS`` on in its own layout, which takes 0.6 of the time for 12 rows
-    (3,840 x 960, AMD Zen 4)."""
+    oneDNN's, with W in its own layout if there are at least ``LEAST_STEPS`` steps. The layout takes
+    0.6 of the time for 12 rows (3,840 x 960, AMD Zen 4)."""
 
     def __init__(
         self, weight: Tensor, rows: int, dtype: torch.dtype | None = None, steps: int | None = None
@@ -365,7 +368,8 @@ class _Linear(torch.autograd.Function):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> Tensor:
     """``F.linear`` of x (..., K) and weight (N, K), in the dtype of x; the factors of all products,
-    forward and backward, have the dtype :func:`matmul_dtype`. Under autocast ``F.linear`` itself."""
+    forward and backward, have the dtype :func:`matmul_dtype`. Under autocast it is ``F.linear``
+    itself."""
     dtype = matmul_dtype(x, precision)
     if torch.is_autocast_enabled(x.device.type):
         return F.linear(x, weight, bias)

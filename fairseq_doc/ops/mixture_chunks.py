@@ -1,4 +1,4 @@
-"""How many tokens the forms of the mixture take at once, and the dtype of their products."""
+"""How many tokens of a mixture are computed at once, and the dtype of its matrix products."""
 
 import math
 
@@ -22,8 +22,8 @@ TILED_BYTES = 256 * 2**20  # size of a float32 matrix from which a CPU uses tile
 
 
 def takes_tiles(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the matrix (V, d) is so large that a chunk would have only a few tokens. Not in float16,
-    where exp overflows."""
+    """Whether to compute in tiles: on a CPU, if the matrix (V, d) is so large that a chunk would
+    have only a few tokens. Not in float16, where exp overflows."""
     on_cpu = weight.device.type == "cpu"
     return on_cpu and dtype != torch.float16 and 4 * weight.numel() >= TILED_BYTES
 
@@ -39,7 +39,8 @@ def chunk_size(
     mixture: Mixture, dtype: torch.dtype, chunk_bytes: int | None, sampled: bool = False
 ) -> int:
     """Tokens in a chunk with logits of ``dtype``. A chunk has the minimal size if its rows are
-    ``sampled``, so multiplied later with those of other chunks, and the matrix fits in the cache."""
+    ``sampled``, and so multiplied later together with those of other chunks, and the matrix fits
+    in the cache."""
     weight, on_cpu = mixture.weight, mixture.components.device.type == "cpu"
     if chunk_bytes is None:
         chunk_bytes = _cpu_chunk_bytes(weight, dtype) if on_cpu else GPU_CHUNK_BYTES
@@ -58,7 +59,7 @@ def _cpu_chunk_bytes(weight: Tensor, dtype: torch.dtype) -> int:
 
 def rows_per_product(weight: Tensor, dtype: torch.dtype, chunk_bytes: int | None) -> int:
     """The number of rows of V numbers that sampled gradients collect on a CPU before multiplying:
-    the rows of an exact chunk, at least 30 MiB, or ``chunk_bytes``."""
+    as many as fill ``chunk_bytes``; None: a chunk of exact gradients, but at least 30 MiB."""
     if chunk_bytes is None:
         chunk_bytes = max(CPU_CACHED_BYTES, _cpu_chunk_bytes(weight, dtype))
     return tokens_per_chunk(1, len(weight), chunk_bytes, min(4, dtype.itemsize))
@@ -85,7 +86,8 @@ def even_chunk_size(mixture: Mixture, chunk_bytes: int | None) -> int:
 
 
 def mixture_matmul_dtype(mixture: Mixture, precision: torch.dtype) -> torch.dtype:
-    """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, but 16 bits if the matrix has 16 bits."""
+    """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, but the output matrix's dtype if that has 16
+    bits."""
     dtype = mixture.weight.dtype
     if dtype in (torch.bfloat16, torch.float16):
         return dtype
@@ -93,8 +95,9 @@ def mixture_matmul_dtype(mixture: Mixture, precision: torch.dtype) -> torch.dtyp
 
 
 def with_column(matrix: Tensor, column: Tensor | float) -> Tensor:
-    """A matrix (..., d) with another column, padded by zeros to a multiple of 16 for speed. The
-    product of components with a column of ones and the output matrix with the bias is the logits."""
+    """A matrix (..., d) with one more column, padded by zeros to a multiple of 16 for speed. The
+    product of the components with a column of ones and the output matrix with the bias as a column
+    is the logits, bias included."""
     width = matrix.size(-1)
     wide = F.pad(matrix, (0, -width % 16 or 16))
     wide[..., width] = column
@@ -102,5 +105,5 @@ def with_column(matrix: Tensor, column: Tensor | float) -> Tensor:
 
 
 def smallest_sum(probs: Tensor) -> float:
-    """A sum of probabilities below this number loses digits."""
+    """A sum of probabilities below this number may have lost digits to underflow."""
     return torch.finfo(probs.dtype).tiny ** 0.8

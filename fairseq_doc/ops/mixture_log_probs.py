@@ -41,8 +41,8 @@ def mixture_log_probs(
 
 
 def _log_probs_of_chunk(mixture: Mixture) -> Tensor:
-    """log P of every word, (c, V). Softmaxes are mixed as probabilities, which takes half as many
-    exponentials as log space; that is used only if a probability is too small."""
+    """log P of every word, (c, V). On a CPU softmaxes are mixed as probabilities, which takes half
+    as many exponentials as log space, unless a probability is too small for that."""
     components, log_weights, weight, bias = mixture
     (c, j, _), v = components.shape, len(weight)
     rows = matmul(components.flatten(0, 1), weight, bias).to(log_weights.dtype)  # (c J, V)

@@ -119,8 +119,8 @@ def fused_mixture_nll(
             warning.
 
     Raises:
-        FairseqDocError: shapes that do not fit, another reduction, or a tau that is negative or not
-            finite.
+        FairseqDocError: shapes that do not fit, an unknown reduction, or a tau that is negative or
+            not finite.
     """
     is_rate = 0 <= gradient_sampling < math.inf
     require(is_rate, "gradient_sampling", "at least 0 and finite", gradient_sampling)

@@ -10,7 +10,8 @@ biases,
     c_t = p_0 p_1,    m_t = tanh(c_t q),  q = tanh(p_2 + p_3)
 
 (as in deepmind/lamb, after TensorFlow's NASCell). z_t has nine parts of width D, since g_3 needs a
-and b separately. The product with the input gives the first eight, that with m_{t-1} the last eight:
+and b separately. The product with the input is in the first eight, that with m_{t-1} in the last
+eight:
 
     a_3;  a_k + b_k for k = 1, 0, 2, 5, 7, 4, 6;  b_3
 
@@ -46,7 +47,7 @@ def nas_cell(a: Tensor, b: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class NASSteps:
-    """The steps, from the first to the last, in given memory."""
+    """The steps, from the first to the last, written to ``memory``."""
 
     def __init__(self, cell: Cell, memory: Memory) -> None:
         gates, cells, hiddens, _ = memory
@@ -59,8 +60,8 @@ class NASSteps:
         self._cells, self._hiddens = cells.unbind(0), hiddens.unbind(0)
 
     def step(self, t: int, b: Tensor, a: Tensor) -> Tensor:
-        """Write step t's c and m (t from 0), (R, D), from the products b with the m before it and a
-        with its x, (R, 8 D); returns m."""
+        """Make step t, from 0: write c and m, (R, D), from the products b with m_{t-1} and a with
+        x_t, (R, 8 D); returns m."""
         width, (a3, g1, *_, b3) = self._width, self._parts[t]
         a3.copy_(a[:, :width])
         b3.copy_(b[:, 7 * width :])
@@ -100,16 +101,16 @@ class NASGradients(CellGradients):
         p0, p1, p2, p3, q = _from_gates(parts, before)
         tanh_product = torch.tanh(g0 * g1)
         d_z, new = self.d_z[block].chunk(PARTS, dim=2), torch.empty_like
-        of_before = through_tanh(p1, p0, new(p0))  # d c_{t-1} / d c_t
+        of_before = through_tanh(p1, p0, new(p0))  # the factor of d c_t in d c_{t-1}
         to_product = through_tanh(of_before, tanh_product, tanh_product)
-        to_sum = through_tanh(p0, p1, new(p1))  # d g_2 / d c_t
+        to_sum = through_tanh(p0, p1, new(p1))  # the factor of d c_t in d g_2
         active = (a3 * b3 > 0) * to_sum
         torch.mul(active, b3, out=d_z[0])
         torch.mul(to_product * g0, g1 > 0, out=d_z[1])
         through_sigmoid(to_product * g1, g0, d_z[2])
         through_sigmoid(to_sum, g2, d_z[3])
         torch.mul(active, a3, out=d_z[8])
-        to_q = through_tanh(after, q, new(q))  # d p_2 / e
+        to_q = through_tanh(after, q, new(q))  # the factor of e in d p_2 and d p_3
         to_p2, to_p3 = through_tanh(to_q, p2, p2), through_sigmoid(to_q, p3, p3)
         through_sigmoid(to_p2 * g4, g5, d_z[4])
         through_sigmoid(to_p3, g7, d_z[5])

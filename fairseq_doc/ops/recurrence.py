@@ -1,14 +1,15 @@
 """A recurrence over all steps of a window, with its own backward.
 
-Axes: T time, R rows, D width, L micro-steps in a step (an LSTM has one), S = T L. Micro-step
-k = t L + l reads the state h before it and gives the next one:
+Axes: T time, R rows, D width, L micro-steps in a step (an LSTM has one), S = T L, G parts of z, M
+parts of a product (``ops/cell.py``). Micro-step k = t L + l reads the state h before it and gives
+the next one:
 
     z_k = W_l (m h) + (u_t if l = 0, else b_l)        then the cell, see ops/gated_cell.py
 
-The caller computes u_t = W x_t + b in one product for all steps. m is the dropout mask of the state,
-the same for all steps: it changes what the product reads, not the state. In the backward pass,
-d (m h) = W_l^T d z_k; after the loop, the gradient of each matrix is one product with the rows of
-all steps, d W_l = Z^T (m H). The products may be rounded to a narrower dtype than that of u.
+The caller computes u_t = W x_t + b in one product for all steps. m is the dropout mask of the
+state, the same for all steps: it changes what the product reads, not the state. In the backward
+pass, d (m h) = W_l^T d z_k; after the loop, the gradient of each matrix is one product with the
+rows of all steps, d W_l = Z^T (m H). The products may be rounded to a narrower dtype than u's.
 """
 
 from collections.abc import Sequence
@@ -58,7 +59,7 @@ class _Recurrence(torch.autograd.Function):
         for t, u in enumerate(inputs.unbind(0)):
             for level, (product, added) in enumerate(zip(products, [u, *biases], strict=True)):
                 read = hidden if state_mask is None else hidden * state_mask
-                if level and dtype == u.dtype:  # the product adds a vector, b_l, but no matrix, u_t
+                if level and dtype == u.dtype:  # a product can add b_l, a vector, but not u_t
                     z, added = product.of(read, added), None
                 else:
                     z = product.of(read)
@@ -104,11 +105,11 @@ class _Recurrence(torch.autograd.Function):
 
 def recurrence(
     cell: Cell,
-    inputs: Tensor,  # u = W x + b, (T, R, G D) with G = cell.matmul_parts
+    inputs: Tensor,  # u = W x + b, (T, R, M D), in the order of z (``Cell.input_order``)
     hidden: Tensor,  # h before the first step, (R, D)
     cell_state: Tensor | None,  # c, likewise; None for an RHN
-    weights: Sequence[Tensor],  # W_l of the L micro-steps, each (G D, D)
-    biases: Sequence[Tensor] = (),  # b_l of the micro-steps after the first, each (G D,)
+    weights: Sequence[Tensor],  # W_l of the L micro-steps, each (M D, D), in the order of z
+    biases: Sequence[Tensor] = (),  # b_l of the micro-steps after the first, each (M D,)
     state_mask: Tensor | None = None,  # m, (R, D); None: no dropout
     recurrent_mask: Tensor | None = None,  # multiplies g, likewise
     dtype: torch.dtype | None = None,  # of the products' factors and results; None: of u

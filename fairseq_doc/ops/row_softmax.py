@@ -21,8 +21,8 @@ from fairseq_doc.ops.matmul import backend, is_on_cpu
 from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import tokens_per_block
 
-# If a sum of exp(l) is between the inverse of this number and this number, it has neither overflowed
-# nor lost a relevant word, and a posterior divided by it does not vanish.
+# If a sum of exp(l) is between the inverse of this number and this number, it has neither
+# overflowed nor lost a relevant word, and a posterior divided by it does not vanish.
 LARGEST_SUM = 2.0**60
 LOG2_E = math.log2(math.e)
 # Posteriors below this are set to zero: their products would be denormal numbers, on which a CPU is

@@ -7,8 +7,8 @@ over all tiles gives Z, the loss and the posteriors. A second pass computes the 
 rows that have a gradient. This takes four products instead of three, or 1 + 3 s instead of 1 + 2 s
 with sampled gradients, where s is the share of the kept rows.
 
-Axes: N tokens, n tokens that are not ignored, J components, d width of a component's vector, V
-vocabulary, R rows and v words of a tile.
+Axes: N tokens, n tokens that are not ignored, J components, d width of a component's vector, D that
+width with the bias's column and padding, V vocabulary, R rows and v words of a tile.
 """
 
 from collections.abc import Iterator

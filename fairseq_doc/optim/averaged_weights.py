@@ -1,4 +1,4 @@
-"""Optimizers that average a model's weights and can be looked up by the model; Adam among them.
+"""Optimizers that average a model's weights and can be looked up by the model, among them Adam.
 
 During averaging each weight has two values: the raw one, with which training continues, and the
 average, which is validated and saved. The model's parameter holds one of them and the optimizer's
@@ -54,6 +54,7 @@ class FoundByModel:
     _found: MutableMapping[tuple[type, int], Any] = weakref.WeakValueDictionary()
 
     def found_by(self, params: Iterable[torch.nn.Parameter]) -> None:
+        """Let :meth:`of` find this instance for the model that has ``params``."""
         FoundByModel._found[type(self), id(next(iter(params)))] = self
 
     @classmethod
@@ -94,8 +95,8 @@ class AveragedWeights:
 
     @torch.no_grad()
     def average(self, left_out: int = 0) -> None:
-        """If averaging has started, add the newest weights to the mean over all updates since then,
-        except the first ``left_out``."""
+        """If averaging has started, add the newest weights to the mean of the weights after all
+        updates since then, except the first ``left_out``."""
         group = self._group
         if not group["averaging"]:
             return

@@ -39,10 +39,11 @@ LAST_CHECKPOINT = "checkpoint_last.pt"
 
 
 class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
-    """SGD with weight decay and, after :meth:`start_averaging`, an average of its iterates: that of
-    torch's ``ASGD`` with t0 = 0 and lambd = 0, the mean of iterates 2 .. k after step k of averaging
-    (of the first after step 1). Unlike in torch, a changed learning rate takes effect at once. The
-    state includes that of the stages, since with ``--amp`` fairseq saves only this optimizer."""
+    """SGD with weight decay and, after :meth:`start_averaging`, an average of its iterates, as in
+    torch's ``ASGD`` with t0 = 0 and lambd = 0: after step k of averaging it is the mean of iterates
+    2 .. k, and after step 1 the first. Unlike in torch, a changed learning rate takes effect at
+    once. The state includes that of the stages, since with ``--amp`` fairseq saves only this
+    optimizer."""
 
     def __init__(
         self,
@@ -65,11 +66,13 @@ class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
         self.average(left_out=1)
 
     def keep_best(self) -> None:
+        """Keep a copy of the weights that the model has now as the best ones."""
         for p in self._group["params"]:
             self.state[p]["best"] = p.detach().clone()
 
     @torch.no_grad()
     def restart(self) -> None:
+        """Go back to the best weights, and start a new average."""
         self.reset_average()
         self.start_averaging()
         for p in self._group["params"]:
@@ -94,7 +97,7 @@ class NTASGDConfig(FairseqDataclass):
     weight_decay: float = option("weight decay of the raw weights", 0.0)
     nonmono: int = option(
         "non-monotone interval n: averaging starts after an epoch whose validation loss is worse "
-        "than the best loss of those more than n epochs earlier",
+        "than the best of the losses more than n epochs earlier",
         60,
         least=0,
     )
@@ -103,7 +106,8 @@ class NTASGDConfig(FairseqDataclass):
         "so far, checkpoint_best.pt, which is then saved only at the end of an epoch (0: none; -1: "
         "until a stage does not lower the best validation loss). The best model of stage k is kept "
         "as checkpoint_best_stage{k}.pt; stage 0 is the training before fine-tuning. If --max-update "
-        "or --patience ends the training, the last epoch's is written on the next resume",
+        "or --patience ends the training, and its last epoch was the stage's best, this file gets "
+        "that model only on the next resume",
         0,
         least=-1,
     )

@@ -1,5 +1,5 @@
-"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses decide when to lower the rate,
-start averaging and stop.
+"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses decide when to lower the
+learning rate, start averaging and stop.
 
 A check is the validation at the end of an epoch (every K updates with ``--updates-per-epoch K``).
 The task passes the loss on before fairseq saves, so that a checkpoint includes it.
@@ -31,14 +31,18 @@ NAME = "plateau"
 class PlateauScheduleConfig(FairseqDataclass):
     """Options; fields without help are fairseq's own options."""
 
-    lr_shrink: float = option("factor of the learning rate when the loss stops falling", 0.1)
+    lr_shrink: float = option(
+        "factor by which the learning rate is multiplied when the loss stops falling", 0.1
+    )
     lr_patience: int = option(
         "lower the learning rate after more than N checks (validations at the end of an epoch) "
         "since the best one and since the last drop",
         30,
         least=0,
     )
-    drop_at: int = option("latest check of the first drop (0: no limit)", 0, least=0)
+    drop_at: int = option(
+        "latest check at which the learning rate is first lowered (0: no limit)", 0, least=0
+    )
     average_patience: int = option(
         "with --optimizer averaged_adam: start averaging N checks after the best one (0: off)",
         0,
@@ -55,7 +59,9 @@ class PlateauScheduleConfig(FairseqDataclass):
     stop_patience: int = option(
         "stop after more than N checks without a new best loss (0: off)", 0, least=0
     )
-    stop_ramp: int = option("let --stop-patience grow from 1 over the first N checks", 0, least=0)
+    stop_ramp: int = option(
+        "let --stop-patience grow from 1 to its full value over the first N checks", 0, least=0
+    )
     stop_above: str = option(
         "stop if the best loss, extrapolated to --max-checks from the last --stop-patience (or "
         "--lr-patience) checks, stays above this limit, in the unit of --best-checkpoint-metric "
@@ -74,8 +80,9 @@ class PlateauScheduleConfig(FairseqDataclass):
 
 
 def limits_of(cfg: Any) -> list[float]:
-    """``--stop-above``: the limits before the first drop, after it, and so on; the last one holds
-    for all later checks. The check of a drop counts as before it."""
+    """``--stop-above``: the limits before the first drop of the learning rate, after it, and so on;
+    the last one holds for all later checks. The check at which the rate drops still has the limit
+    before the drop."""
     return [float(part) for part in cfg.stop_above.split(",")] if cfg.stop_above else []
 
 
@@ -198,7 +205,7 @@ def check_settings(cfg: Any) -> None:
 
 @register_lr_scheduler(NAME, dataclass=PlateauScheduleConfig)
 class PlateauSchedule(FoundByModel, FairseqLRScheduler):
-    """fairseq's wrapper of :class:`Plateau`. To stop, it sets ``--stop-min-lr`` as the rate."""
+    """fairseq's wrapper of :class:`Plateau`. To stop, it sets the rate to ``--stop-min-lr``."""
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         super().__init__(cfg, optimizer)

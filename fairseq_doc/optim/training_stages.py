@@ -7,9 +7,10 @@ class TrainingStages:
     """Decides after each epoch, from its validation loss, what to do next.
 
     A loss ends its stage (the non-monotone criterion) if the stage has more than ``nonmono`` earlier
-    losses and it is worse than the best of them without the last ``nonmono``. Averaging follows SGD.
-    Without fine-tuning it never ends, as in the published runs; otherwise ``finetune_stages`` stages
-    follow, or with -1 stages until one does not lower the best loss.
+    losses and this one is worse than the best of them, the last ``nonmono`` not counted. Averaging
+    follows SGD. Without fine-tuning it never ends, as in the published runs; otherwise
+    ``finetune_stages`` stages follow or, if that is -1, stages until one does not lower the best
+    loss.
     """
 
     def __init__(self, nonmono: int, finetune_stages: int = 0) -> None:
@@ -24,10 +25,10 @@ class TrainingStages:
         self.stopped = False
 
     def observe(self, epoch: int, loss: float) -> list[str]:
-        """Receive an epoch's loss, once per epoch. Return the actions in order:
-        ``keep_best_of_stage`` and ``keep_best`` (the validated weights are the best of the stage, of
-        the run), ``average`` (from now on), ``restart`` (from the best weights, with a new
-        average), ``stop``."""
+        """Receive an epoch's loss, once per epoch. Return the actions to take, in order, of
+        ``keep_best_of_stage`` and ``keep_best`` (the validated weights are the best of the stage,
+        of the run), ``average`` (from now on), ``restart`` (from the best weights, with a new
+        average) and ``stop``."""
         if epoch == self.last_epoch or self.stopped:
             return []
         self.last_epoch = epoch

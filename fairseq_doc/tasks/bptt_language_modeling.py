@@ -92,13 +92,13 @@ def check_options(cfg: Any) -> None:
     is_apart = cfg.train_subset not in (cfg.valid_subset or "").split(",")
     needs = {
         f"--context-window 0; got {cfg.context_window}": not cfg.context_window,
-        f"a --valid-subset without that of --train-subset; got {cfg.valid_subset}": is_apart,
+        f"a --valid-subset that does not include --train-subset; got {cfg.valid_subset}": is_apart,
     }
     check_needs(f"--task {TASK}", needs)
 
 
 def check_batches(max_sentences: int | None, **others: Any) -> None:
-    """Raise ``FairseqDocError`` for options of batches that do not define columns."""
+    """Raise ``FairseqDocError`` for batch options that do not give the number of columns."""
     max_tokens = others.get("max_tokens")
     needs = {
         "no --skip-remainder-batch": not others.get("skip_remainder_batch"),
@@ -125,7 +125,7 @@ class BpttLanguageModelingTask(FairseqTask):
         self._layout: Any = None  # of the training windows; a resume within an epoch needs the same
         self._windows_done = 0
         self._end_of_epoch = 0  # the number of the window after the epoch's last
-        self._start: float | None = None  # time in seconds at which its first epoch started
+        self._start: float | None = None  # when this process's first epoch started, in seconds
         self._windows_read = 0  # by this process
         self._epoch = 1
         self._drawn_lengths: list[int] = []  # of the windows in this update
@@ -292,7 +292,8 @@ class BpttLanguageModelingTask(FairseqTask):
         _show(model, average=True)
 
     def post_validate(self, model, stats, agg):
-        """Keep the first subset's loss; at the end of an epoch, pass it to the plateau scheduler."""
+        """Keep the loss of the first subset; at the end of an epoch, pass it to the plateau
+        scheduler."""
         if self._valid_loss is not None:
             return
         self._valid_loss = float(stats[self.cfg.valid_metric])
@@ -318,8 +319,8 @@ class BpttLanguageModelingTask(FairseqTask):
         }
 
     def set_checkpoint_dict(self, state):
-        """Restore the state. Raises ``FairseqDocError`` for a resume within an epoch that has other
-        windows."""
+        """Restore the state. Raises ``FairseqDocError`` if the run is resumed within an epoch whose
+        windows are now different."""
         if state["carried"] is not None:
             layout, own = state["layout"], self._layout
             if layout != own:
@@ -327,8 +328,8 @@ class BpttLanguageModelingTask(FairseqTask):
                 saved, given = ({k: each.get(k) for k in differing} for each in (layout, own))
                 raise FairseqDocError(
                     f"the checkpoint was saved within an epoch: expected {saved}, got {given}; "
-                    "resume with the same data and options, or start again at epoch 1 with these "
-                    "weights by --reset-dataloader"
+                    "resume with the same data and options, or give --reset-dataloader to start "
+                    "again at epoch 1 with these weights"
                 )
             share = layout["columns"] // distributed_utils.get_data_parallel_world_size()
             mine = slice(self._first_column, self._first_column + share)

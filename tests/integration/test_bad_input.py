@@ -53,14 +53,14 @@ def test_a_checkpoint_of_another_dictionary(corpus, trained, tmp_path):
         assert "dict.txt is damaged or was changed" in error
         (data / "SHA256SUMS").unlink()
         error = fail_here(evaluation(data, checkpoint))
-        assert "checkpoint has another dictionary" in error
+        assert "checkpoint has a different dictionary" in error
 
 
 def test_a_checkpoint_of_another_architecture(corpus, trained, tmp_path):
     shutil.copy(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
     for options, problem in (
-        ("--layer-dims 24,20 --doc-components 0,1,1", "another architecture"),
-        ("--layer-dims 24,26,20", "another size"),
+        ("--layer-dims 24,20 --doc-components 0,1,1", "a different architecture"),
+        ("--layer-dims 24,26,20", "a different size"),
         ("--mogrifier-rounds 1", "missing: decoder.lstm.mogrifiers.0.rounds.0"),
     ):
         assert problem in fail_here(training(corpus.data, tmp_path, options))

@@ -98,7 +98,7 @@ def test_fairseqs_own_encoder_decoder_translates(strangers):
 @pytest.mark.parametrize(
     "path, options, problem",
     [
-        ("{first}:{strangers}/other_words.pt", "", "other_words.pt: the checkpoint has another"),
+        ("{first}:{strangers}/other_words.pt", "", "words.pt: the checkpoint has a different"),
         ("{strangers}/checkpoint_last.pt", "", "got one of the task translation"),
         ("{first}:nothing.pt", "", "cannot read nothing.pt: No such file"),
         ("{first}", "--gen-subset nothing", "no binarised split 'nothing'"),

@@ -94,7 +94,7 @@ def test_a_damaged_file_is_never_used_and_stays(it, tmp_path):
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(it, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "track", None)
     path = tmp_path / "nowhere" / "s.npz"
-    problem = "folder that exists.*name another file by dynamic.statistics"
+    problem = "folder that exists.*name another file with dynamic.statistics"
     assert_refused(problem, statistics_of, it, path, *SETTINGS)
 
 

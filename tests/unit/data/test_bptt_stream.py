@@ -198,7 +198,7 @@ def test_lines_of_one_file_or_of_several_are_one_stream(tmp_path):
         (None, "no binarised split 'valid'.*fairseq-preprocess"),
         ([], r"valid\.bin is empty"),
         ([[2]], "is empty: expected at least 2 tokens, got 1"),
-        ([[5, 20, 2]], "another dictionary: .* 20, but the dictionary has 20"),
+        ([[5, 20, 2]], "a different dictionary: .* 20, but the dictionary has 20"),
         ([[5, 1, 2]], "has the padding symbol '<pad>'"),
     ],
 )

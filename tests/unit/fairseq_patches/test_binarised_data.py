@@ -72,7 +72,7 @@ def test_a_file_of_another_length(split, tmp_path, ending, change):
 
 def test_words_that_are_not_in_the_dictionary(split, tmp_path):
     error = refusal(load, split, small_dictionary(19))
-    assert "another dictionary" in error and "number 19, but the dictionary has 19 words" in error
+    assert "different dictionary" in error and "number 19, but the dictionary has 19 words" in error
     builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{tmp_path}/x.bin", dtype=np.int64)
     builder.add_item(torch.tensor([5, -4, 2]))
     builder.finalize(f"{tmp_path}/x.idx")

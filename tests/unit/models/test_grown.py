@@ -95,7 +95,7 @@ def test_a_bias_does_not_favour_a_component(tmp_path):
         ({"doc_components": "0,1,0,0"}, LINEAR, "a single component, of its last layer"),
         (PLAIN, {**LINEAR, "doc_components": "0,0,2,1"}, "set weight_bias"),
         (PLAIN, {**LINEAR, "doc_components": "0,0,2,0"}, "at least one of that layer"),
-        (PLAIN, {**LINEAR, "layer_dims": "8,7,6"}, "another size"),
+        (PLAIN, {**LINEAR, "layer_dims": "8,7,6"}, "a different size"),
         (PLAIN, {**LINEAR, "grow_from": "nowhere.pt"}, "nowhere.pt"),
         (PLAIN, {"grow_from": None, "grow_noise": 0.1}, "--grow-noise needs --grow-from"),
         (

@@ -117,6 +117,6 @@ def test_a_models_own_state_is_accepted_and_restores_it(option):
 def test_states_of_other_models(other, problem):
     model, stranger = small_translation_model(), small_translation_model(**other)
     before = copy.deepcopy(model.state_dict())
-    assert_refused(f"another {problem}", model.load_state_dict, stranger.state_dict())
+    assert_refused(f"different {problem}", model.load_state_dict, stranger.state_dict())
     assert_close(model.state_dict(), before, rtol=0, atol=0)
-    assert_refused("another", stranger.load_state_dict, before)
+    assert_refused("different", stranger.load_state_dict, before)

@@ -205,7 +205,7 @@ PLAIN_OUTPUT = "components 0,0,1 and a last layer of width 6"
         (LAST_D_WIDE, [0, 0, 2], {"project": False}, PLAIN_OUTPUT),
         (LAST_D_WIDE, [0, 1, 0], {"project": False}, PLAIN_OUTPUT),
         (LAST_D_WIDE, [1, 0, 1], {"project": False}, PLAIN_OUTPUT),
-        (LAST_D_WIDE, [0, 1, 2], {"noise": 0.01}, "only components of the last layer"),
+        (LAST_D_WIDE, [0, 1, 2], {"noise": 0.01}, "components of the last layer only"),
         (WIDTHS, [0, 0, 2], {"noise": 0.01}, "and a width of 5"),
         (LAST_D_WIDE, [0, 2], {"noise": 0.01}, "as many numbers"),
         (LAST_D_WIDE, [0, 0, 2], {"noise": -0.01}, "at least 0 and finite; got -0.01"),
