@@ -1,4 +1,4 @@
-# To be sourced by the examples that tune systems: each system is a study in the folder $studies.
+# To be sourced by the examples that tune systems: each system is a study of fairseq-doc tune, in the folder $studies.
 
 # tune SYSTEM SPACE [options of fairseq-doc tune] -- fairseq-train ...: tune, or resume, and write a report.
 tune() {

@@ -66,7 +66,7 @@ def _read(sums: Path) -> dict[str, str]:
         match = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
         if match is None:
             raise FairseqDocError(
-                f"{sums}: line {number}: expected a SHA-256, two blanks and a file's name; got "
+                f"{sums}: line {number}: expected a SHA-256, two spaces and a file's name; got "
                 f"{shown(line)}; prepare the data again"
             )
         digests[match[2]] = match[1]

@@ -8,9 +8,9 @@ from importlib.metadata import PackageNotFoundError, requires
 
 
 class FairseqDocError(ValueError):
-    """An unusable setting, file or checkpoint: what was expected, what came, and what to do.
-    ``parameters``: the names in the message that are also command-line options; commands print their
-    flags instead (:func:`fairseq_doc.options.with_flags`)."""
+    """An unusable setting, file or checkpoint. The message says what was expected, what was given
+    and what to do. ``parameters`` are the names in it that are also command-line options; commands
+    print their flags instead (:func:`fairseq_doc.options.with_flags`)."""
 
     def __init__(self, message: str, *parameters: str) -> None:
         super().__init__(message)
@@ -40,7 +40,8 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def first_usage_error(error: BaseException | None) -> FairseqDocError | None:
-    """The first ``FairseqDocError`` of a chain: fairseq wraps what ``load_state_dict`` raises."""
+    """The first ``FairseqDocError`` among the causes of an error: fairseq wraps what
+    ``load_state_dict`` raises."""
     return next((part for part in causes(error) if isinstance(part, FairseqDocError)), None)
 
 
@@ -63,17 +64,18 @@ def shown(text: str | bytes, limit: int = 80) -> str:
 
 
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
-LONE = "\ud800-\udc7f\udd00-\udfff"  # surrogates, but those for bytes of a file's name
+LONE = "\ud800-\udc7f\udd00-\udfff"  # lone surrogates, except those of surrogateescape
 
 
 def escaped(text: str, characters: str) -> str:
-    """The text with these characters (a class of a regular expression) as Python's escapes."""
+    """The text with these characters, given as in a regular expression's ``[...]``, as Python's
+    escapes."""
     return re.sub(f"[{characters}]", lambda found: ascii(found[0])[1:-1], text)
 
 
 def pip_install(extra: str, *packages: str) -> str:
-    """The command that installs the requirements of an extra (the registry may not have
-    ``fairseq_doc`` itself), or ``packages`` if this package is not installed."""
+    """The command that installs the requirements of an extra (PyPI may not have ``fairseq_doc``
+    itself), or ``packages`` if ``fairseq_doc`` is not installed."""
     try:
         lines = requires("fairseq_doc") or []
     except PackageNotFoundError:

@@ -1,7 +1,7 @@
 """Reading and writing of text and small files; a failure is an error that names the file.
 
 Input is a regular file, standard input or the shell's ``<(...)``, in UTF-8, plain or gzip. Output
-goes into a temporary file in the same folder, which is flushed to the disk, then renamed; a device
+goes into a temporary file in the same folder, which is flushed to disk, then renamed; a device
 or a pipe, such as ``/dev/stdout``, is written in place.
 """
 
@@ -32,7 +32,7 @@ _last_read: str | None = None
 logger = logging.getLogger(__name__)
 
 
-# ---- in ----
+# ---- reading ----
 
 
 def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") -> Iterator[str]:
@@ -61,7 +61,7 @@ def table_lines(path: _Path) -> Iterator[str]:
 
 
 def read_text(path: _Path) -> str:
-    """The text of a small file, read as by :func:`text_lines`; no pipe."""
+    """The text of a small file, read as by :func:`text_lines`, but not from a pipe."""
     check_input(path, again=path != "-")
     with _opened(path) as (file, name):
         return _decoded(_without_mark(file.read(), name, "strict"), name, 1, "strict")
@@ -105,8 +105,8 @@ def _decoded(text: bytes, name: str, number: int, errors: str) -> str:
         before = text[: error.start]
         line, column = number + before.count(b"\n"), error.start - before.rfind(b"\n")
         raise FairseqDocError(
-            f"{name}: line {line} is not UTF-8: byte {text[error.start]:#04x} at {column}; expected "
-            "text in UTF-8"
+            f"{name}: line {line} is not UTF-8: byte {text[error.start]:#04x} at position "
+            f"{column}; expected text in UTF-8"
         ) from None
 
 
@@ -121,7 +121,7 @@ def _without_mark(start: bytes, name: str, errors: str) -> bytes:
 
 @contextlib.contextmanager
 def _opened(path: _Path) -> Iterator[tuple[IO[bytes], str]]:
-    """Open a file, or standard input for ``-``, and decompress it; also its name."""
+    """Yields (the open file, or standard input for ``-``, decompressed; its name for errors)."""
     name = "standard input" if path == "-" else str(path)
     check_input(path)
     if path == "-" and sys.stdin is None:
@@ -139,7 +139,7 @@ def _opened(path: _Path) -> Iterator[tuple[IO[bytes], str]]:
         raise FairseqDocError(f"cannot read {name}: {error.strerror}") from None
 
 
-# ---- out ----
+# ---- writing ----
 
 
 def refuse_links(folder: Path) -> None:
@@ -170,7 +170,7 @@ def check_output(path: _Path, overwrite: bool = False) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Iterator[IO[Any]]:
-    """A file to write, UTF-8 or binary, renamed to ``path`` once it is complete and on the disk. On
+    """A file to write, UTF-8 or binary, renamed to ``path`` once it is complete and on disk. On
     failure nothing is left behind, and an old file stays. A symlink stays; its target is replaced
     and keeps its permissions. Without ``overwrite`` an existing file is an error. A device or a
     pipe is written in place."""
@@ -181,7 +181,7 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
         opened: Any = _in_place(path, binary) if in_place else _renamed(path, binary)
         with opened as file:
             yield file
-    except BrokenPipeError:  # the reader has enough
+    except BrokenPipeError:  # the reader has closed the pipe
         raise
     except OSError as error:
         kept = "" if in_place else "; nothing was changed"
@@ -221,12 +221,12 @@ def lock(path: _Path, message: str) -> IO[str]:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             file.close()
             raise FairseqDocError(message) from None
-        logger.warning("%s cannot be locked: %s", path, error.strerror)  # some network disks
+        logger.warning("%s cannot be locked: %s", path, error.strerror)  # some network drives
     return file
 
 
 def flush(path: _Path) -> None:
-    """Put a file, or a folder's new names, on the disk."""
+    """Flush a file, or a folder's list of names, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -266,11 +266,11 @@ def _renamed(path: _Path, binary: bool) -> Iterator[IO[Any]]:
             yield file
             file.flush()
             if target.exists():
-                with contextlib.suppress(PermissionError):  # disks without permissions
+                with contextlib.suppress(PermissionError):  # drives without permissions
                     shutil.copymode(target, new)
             os.fsync(file.fileno())
         os.replace(new, target)
     finally:
         new.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # some network disks cannot
+    with contextlib.suppress(OSError):  # some network drives cannot
         flush(target.parent)

@@ -1,7 +1,7 @@
 """Checks that torch and fairseq can be used; imports neither.
 
 The package ``fairseq`` comes from ``fairseq-fixed``, ``ve-fairseq`` or ``fairseq`` itself, often an
-editable checkout; any version 0.12 works. If two of them are installed, they overwrite each other's
+editable checkout; any 0.12 version works. If two of them are installed, they overwrite each other's
 files without pip noticing.
 """
 
@@ -15,7 +15,7 @@ from fairseq_doc.errors import FairseqDocError
 
 logger = logging.getLogger(__name__)
 
-# The first torch whose default is not to run code from a checkpoint, except for allowed types.
+# The first torch that by default loads only allowed types from a checkpoint and runs no code.
 LOWEST_TORCH = (2, 6)
 FAIRSEQ = (0, 12)
 INSTALL = "pip install fairseq-fixed (in a checkout, faster: scripts/install_fairseq.sh python)"

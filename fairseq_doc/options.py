@@ -1,4 +1,4 @@
-"""Options, declared once as fields of dataclasses; parser, checks and documentation follow.
+"""Options are declared once, as dataclass fields; parser, checks and documentation are derived.
 
     @dataclass(frozen=True, kw_only=True)
     class CacheSettings:
@@ -21,9 +21,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from fairseq_doc.errors import FairseqDocError
 
 _OPTION, _GROUP = "option", "group"
-_OURS = ("name", "needs", "without", "least", "below", "reads", "writes")  # unknown to argparse
+_OURS = ("name", "needs", "without", "least", "below", "reads", "writes")  # not argparse's
 REQUIRED: Any = MISSING
-# {parameter: its option}, where they have different names
+# {parameter of the Python functions: option of the command line}, where the names differ
 _OPTIONS = {
     "cache.share": "cache-lambda",
     "columns": "batch-size",
@@ -44,29 +44,33 @@ T = TypeVar("T")
 
 
 def option(help: str, default: Any = None, **argument: Any) -> Any:
-    """A field that is an option; ``REQUIRED`` is the default of one that must be given.
+    """A dataclass field that is an option. With the default ``REQUIRED`` it must be given.
 
-    ``argument`` goes to argparse's ``add_argument``, except ``positional=True``, a word without
-    dashes; ``after_dashes=True``, the words after ``--``; ``name``, if it is not the field's;
-    ``needs``, an option without which this one is refused; ``without``, options with which it is
-    refused; ``least`` and ``below``, its range; ``reads=True``, if its value is a file that is
-    read, a folder of data, or ``a:b`` of several, and ``reads="once"``, if no other option may
-    read the same file; ``writes=True`` for a file that is written, or the endings that its name may
-    have.
+    ``argument`` is passed to argparse's ``add_argument``, except for
+
+    - ``positional=True``: an argument without dashes; ``after_dashes=True``: all words after ``--``
+    - ``name``: the option's name, if it is not the field's
+    - ``needs``: an option without which this one is refused
+    - ``without``: options with which this one is refused
+    - ``least`` and ``below``: its range, [least, below)
+    - ``reads=True``: its value is a file that is read, a data folder, or several of them, ``a:b``;
+      ``reads="once"``: no other option may read the same file
+    - ``writes=True``: its value is a file that is written; or the endings that its name may have
     """
-    # fairseq reads "help".
+    # The first "help" is for fairseq's parser, which reads the metadata of its own dataclasses.
     return field(default=default, metadata={"help": help, _OPTION: {"help": help, **argument}})
 
 
 def group(prefix: str, switch: str, help: str = "") -> Any:
-    """A field for a dataclass of options whose names begin with ``prefix``; None if they are not
-    given. ``switch`` turns them on: an option of the class, or with ``help`` a flag of its own."""
+    """A field that holds a dataclass of options, ``--PREFIX-...``; None unless ``switch`` is given.
+    ``switch`` is an option of that class or, if there is a ``help``, a flag ``--SWITCH`` of its
+    own."""
     return field(default=None, metadata={_GROUP: (prefix and f"{prefix}-", switch, help)})
 
 
 def parse_grid(name: str, text: str, least: float = -math.inf) -> list[float]:
-    """``0:2:0.05`` -> [0.0, 0.05, ..., 2.0], rounded to 10 decimals; ``name`` is the option's name,
-    for errors."""
+    """``0:2:0.05`` -> [0.0, 0.05, ..., 2.0], rounded to 10 decimals. Errors name the option,
+    ``name``; no value may be below ``least``."""
     try:
         first, last, step = map(float, text.split(":"))
     except ValueError:
@@ -83,7 +87,7 @@ def parse_grid(name: str, text: str, least: float = -math.inf) -> list[float]:
 
 
 def rate(help: str, default: float) -> Any:
-    """An option in [0, 1), such as a rate of dropout."""
+    """An option in [0, 1), such as a dropout rate."""
     return option(help, default, least=0, below=1)
 
 
@@ -99,8 +103,8 @@ def with_flags(error: FairseqDocError) -> str:
 
 def check_ranges(kind: type, settings: Any, prefix: str = "") -> None:
     """Raise ``FairseqDocError`` for a value outside the range or choices of the dataclass ``kind``.
-    ``settings`` is an object of that class or a configuration of OmegaConf; ``prefix``, such as
-    ``cache.``, says in an error where it belongs."""
+    ``settings`` is an object of that class or an OmegaConf configuration; errors put ``prefix``,
+    such as ``cache.``, before the name."""
     for entry in fields(kind):
         if problem := _range_problem(entry, getattr(settings, entry.name)):
             name = prefix + entry.name
@@ -121,7 +125,8 @@ def _range_problem(entry: Field, value: Any) -> str | None:
 
 
 def files_read(settings: Any, once: bool = False) -> list[str]:
-    """All files and folders that the options read; or those that only one option may read."""
+    """All files and folders that the options read; with ``once``, only those that no second option
+    may read."""
     paths: list[str] = []
     for entry in fields(settings):
         value, reads = getattr(settings, entry.name), entry.metadata.get(_OPTION, {}).get("reads")
@@ -135,8 +140,8 @@ def files_read(settings: Any, once: bool = False) -> list[str]:
 
 
 def files_written(settings: Any) -> dict[str, str]:
-    """The files that options name to be written, by the option. Raises ``FairseqDocError`` for a
-    name with another ending than those declared."""
+    """{option: the file that it writes}. Raises ``FairseqDocError`` for a name whose ending is not
+    one of those declared."""
     paths = {}
     for entry in fields(settings):
         path, endings = getattr(settings, entry.name), entry.metadata.get(_OPTION, {}).get("writes")
@@ -153,7 +158,8 @@ def check_ending(path: str, endings: Sequence[str]) -> None:
 
 
 def check_needs(option: str, needs: Mapping[str, object], given: object = True) -> None:
-    """Refuse an option, if ``given``, unless every one of its ``needs`` is met: {what: is it so}."""
+    """If an option is ``given``, refuse it unless all ``needs`` are met: {what it needs: whether
+    that is so}."""
     missing = [need for need, is_so in needs.items() if not is_so]
     if given and missing:
         raise FairseqDocError(f"{option} needs {'; '.join(missing)}")
@@ -176,7 +182,8 @@ def refuse_options(parser: argparse.ArgumentParser, refusals: Mapping[str, str])
 def add_options(
     parser: argparse.ArgumentParser, kind: type, prefix: str = "", needed: bool = True
 ) -> None:
-    """Add a dataclass's options and groups; ``needed``: those without a default are required."""
+    """Add a dataclass's options and groups to a parser. ``needed``: options without a default are
+    required; not in a group, which need not be switched on."""
     for entry, of_type in _entries(kind):
         if _GROUP in entry.metadata:
             own_prefix, switch, help = entry.metadata[_GROUP]
@@ -190,7 +197,7 @@ def add_options(
 def _add(
     parser: argparse.ArgumentParser, entry: Field, of_type: type, prefix: str, needed: bool
 ) -> None:
-    rules, name = entry.metadata[_OPTION], prefix + _written(entry)
+    rules, name = entry.metadata[_OPTION], prefix + _option_name(entry)
     settings = {key: value for key, value in rules.items() if key not in _OURS}
     if settings.pop("after_dashes", False):
         _add_words_after_dashes(parser, _dest(name), settings["help"])
@@ -209,7 +216,8 @@ def _add(
 
 
 def _add_words_after_dashes(parser: argparse.ArgumentParser, dest: str, help: str) -> None:
-    """``dest`` gets the words after ``--``, or None: argparse would take them for arguments."""
+    """Store the words after ``--`` in ``dest``, None without ``--``; argparse would read them as
+    arguments."""
     parser.add_argument_group("after --", help)
     parse = parser.parse_known_args
 
@@ -231,11 +239,11 @@ def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T
         if _GROUP in entry.metadata:
             value: Any = _read_group(of_type, given, *entry.metadata[_GROUP])
         else:
-            value = given.get(_dest(prefix + _written(entry)))
+            value = given.get(_dest(prefix + _option_name(entry)))
         if value is not None:
             values[entry.name] = value
         if problem := _range_problem(entry, value):
-            raise FairseqDocError(f"--{prefix}{_written(entry)} {problem}")
+            raise FairseqDocError(f"--{prefix}{_option_name(entry)} {problem}")
         if _is_given(value):
             _check_others(entry, given, kind)
     return kind(**values)
@@ -246,11 +254,11 @@ def _check_others(entry: Field, given: Mapping[str, Any], kind: type) -> None:
     rules = entry.metadata.get(_OPTION, {})
     needed = rules.get("needs")
     if needed and not _is_given(given.get(_dest(needed))):
-        raise FairseqDocError(f"--{_written(entry)} needs --{needed}")
+        raise FairseqDocError(f"--{_option_name(entry)} needs --{needed}")
     for other in rules.get("without", ()):
         if _is_given(given.get(_dest(other))):
             raise FairseqDocError(
-                f"--{_written(entry)} cannot be combined with {_named(other, kind)}"
+                f"--{_option_name(entry)} cannot be combined with {_named(other, kind)}"
             )
 
 
@@ -261,7 +269,7 @@ def _read_group(
     if _is_given(given.get(_dest(switch_name))):
         return read_options(kind, given, prefix)
     for entry, _ in _entries(kind):
-        name = prefix + _written(entry)
+        name = prefix + _option_name(entry)
         if _is_given(given.get(_dest(name))):
             raise FairseqDocError(f"--{name} needs --{switch_name}")
     return None
@@ -278,16 +286,16 @@ def _entries(kind: type) -> Iterator[tuple[Field, Any]]:
             yield entry, of_type
 
 
-def _written(entry: Field) -> str:
+def _option_name(entry: Field) -> str:
     """The name of an option, without the prefix of its group."""
     return entry.metadata[_OPTION].get("name", entry.name).replace("_", "-")
 
 
 def _named(option: str, kind: type) -> str:
-    """An option of ``kind`` as an error mentions it: ``--seeds``, ``a SPACE``."""
+    """How an error mentions an option of ``kind``: ``--seeds``, or ``a SPACE`` without dashes."""
     for entry, _ in _entries(kind):
         rules = entry.metadata.get(_OPTION, {})
-        if rules and _written(entry) == option:
+        if rules and _option_name(entry) == option:
             if rules.get("after_dashes"):
                 return "options after --"
             if rules.get("positional"):

@@ -1,7 +1,7 @@
 """fairseq-hydra-train prints our errors in one line, and refuses a YAML file that is missing.
 
 It reads its YAML before it imports ``--user-dir``, but after Hydra has imported the modules of
-``hydra_plugins``, which every program that uses Hydra does. In any other program this one does nothing.
+``hydra_plugins``, as it does in every program that uses it. In others this module does nothing.
 """
 
 import sys

@@ -4,7 +4,7 @@
 # SEGMENT: tokens between updates of dynamic evaluation (default: 5 and 20). Everything is in float32, like dynamic
 # evaluation. Results are kept in MODEL.beyond/ as JSON; a second call resumes.
 set -euo pipefail
-[ $# -ge 2 ] || { echo "expected MODEL DATA; got $# of them" >&2; exit 2; }
+[ $# -ge 2 ] || { echo "expected MODEL DATA; got $# arguments" >&2; exit 2; }
 model="$1" data="$2"
 shift 2
 [ $# -gt 0 ] || set -- 5 20

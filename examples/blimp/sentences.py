@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """WikiText-2 as raw text, one sentence per line: python sentences.py WIKITEXT2 NEW_FOLDER
 
-Headings go. Paragraphs are cut after a full stop, question or exclamation mark, unless a lower-case
-word follows. The joiners @-@ @,@ @.@ are undone, and Moses undoes the tokenisation. <unk> stays a
-word of its own.
+Headings are removed. Paragraphs are cut after a full stop, question or exclamation mark, unless a
+lower-case word follows. The joiners @-@ @,@ @.@ are undone, and Moses undoes the tokenisation.
+<unk> stays a word of its own.
 """
 
 import re

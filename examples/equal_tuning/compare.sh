@@ -3,7 +3,7 @@
 #     examples/equal_tuning/compare.sh DATA STUDIES SYSTEM...
 # Run tune.sh for each system first. Writes a table of the tuned models and one of the averaged. A second call resumes.
 set -euo pipefail
-[ $# -ge 3 ] || { echo "expected DATA STUDIES SYSTEM...; got $# of them" >&2; exit 2; }
+[ $# -ge 3 ] || { echo "expected DATA STUDIES SYSTEM...; got $# arguments" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 source "$here/../studies.sh"
@@ -19,7 +19,7 @@ for system in "$@"; do
     start="$studies/tuned/$system-seed{seed}/checkpoints/checkpoint_best.pt"
     averaged+=("$system=$model $best --finetune-from-model '$start'")
 done
-# The seeds train without the extrapolation rule: until six checks bring no new best, or to the end.
+# As in tune.sh, a training ends after more than six checks without a new best, sooner during the first eight, or after 20.
 fairseq-doc compare --dir "$studies/tuned" "${tuned[@]}" -- fairseq-train "$data" $tuned_training
 # Averaging starts after the first check that is worse than an earlier one; it ends after four checks without a new
 # best, or after 20.

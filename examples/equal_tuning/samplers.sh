@@ -4,7 +4,7 @@
 #     examples/equal_tuning/samplers.sh DATA STUDIES
 # DATA: the folder of fairseq-doc prepare-lm pydoc --unit byte; STUDIES: a folder for the studies. A second call resumes.
 set -euo pipefail
-[ $# -ge 2 ] || { echo "expected DATA STUDIES; got $# of them" >&2; exit 2; }
+[ $# -ge 2 ] || { echo "expected DATA STUDIES; got $# arguments" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 data="$1" studies="$2"
 mkdir -p "$studies"

@@ -18,6 +18,6 @@ every_training="--user-dir fairseq_doc --task bptt_language_modeling --matmul-pr
     --criterion doc_cross_entropy --batch-size 32 --bptt 35 --updates-per-epoch 166
     --best-checkpoint-metric nll_loss --batch-size-valid 32 --eval-window 4000
     --no-epoch-checkpoints --num-workers 0 --log-format simple --log-interval 166"
-# Four epochs with 20 checks; the learning rate drops after check 16 at the latest.
+# Four epochs with 20 checks; the learning rate drops at check 16 at the latest.
 tuned_training="$every_training --sentence-avg --optimizer adam --adam-betas (0.0,0.999) --adam-eps 1e-9
     --clip-norm 10 --lr-scheduler plateau --lr-patience 4 --drop-at 16 --max-checks 20 --stop-patience 6 --stop-ramp 8"

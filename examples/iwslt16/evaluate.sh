@@ -7,7 +7,7 @@
 #   DATA      folder that fairseq-doc prepare-mt wrote
 #   OUT       new file for the output
 #   METRIC    bleu (default) or rouge
-#   SCORE     its options (default: --lang $TGT)
+#   SCORE     options of fairseq-doc METRIC (default: --lang $TGT)
 # Further options go to fairseq-generate.
 set -euo pipefail
 fail() { echo "evaluate: $1" >&2; exit 1; }

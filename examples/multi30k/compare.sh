@@ -6,7 +6,7 @@
 # raw references of the splits test and test1. A training is in STUDIES/final.PAIR/SYSTEM.STUDY-seedN. The system linear is
 # not tuned, but has the settings of i3. A second call resumes.
 set -euo pipefail
-[ $# -ge 5 ] || { echo "expected DATA STUDIES RAW1 RAW2 SYSTEM...; got $# of them" >&2; exit 2; }
+[ $# -ge 5 ] || { echo "expected DATA STUDIES RAW1 RAW2 SYSTEM...; got $# arguments" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 source "$here/../studies.sh"

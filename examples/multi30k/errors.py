@@ -1,4 +1,4 @@
-"""Search or model errors: what each model thinks of the references, of its own outputs and of another's.
+"""Search or model errors: how likely a model finds references, its own outputs and another's.
 
 python errors.py DATA SOURCES REFERENCES FOLDER SEEDS SYSTEM OTHER, for the split that REFERENCES
 names. FOLDER is second/ in the folder of seeds.sh, with n-best lists and checkpoints. Prints, as means over lines and seeds:

@@ -1,8 +1,9 @@
-"""Choose each system's beam and length penalty on valid, over its seeds together, and print tables of the test sets.
+"""Choose each system's beam and length penalty on the first split, over its seeds together, and
+print tables of the other splits.
 
-python seeds.py TEXTS FOLDER TARGET SEEDS METRICS SPLITS SYSTEM..., with n-best lists of ``fairseq-doc translate --json``
-in FOLDER/SYSTEM-seedN/SPLIT.beamK.json. The first metric and the first split choose. Axes: R seeds, U sentences, S sums of
-a metric.
+python seeds.py TEXTS FOLDER TARGET SEEDS METRICS SPLITS SYSTEM..., with n-best lists of
+``fairseq-doc translate --json`` in FOLDER/SYSTEM-seedN/SPLIT.beamK.json. The choice is by the first
+metric. Axes: R seeds, U sentences, S statistics of a metric.
 """
 
 import itertools
@@ -47,7 +48,7 @@ class Lists:
         self._references = references
 
     def sums(self, metric: Metric, lenpen: float) -> np.ndarray:
-        """(U, S) of the hypotheses that are the best with a length penalty."""
+        """The statistics (U, S) of the hypotheses that are the best with a length penalty."""
         scores = zip(self._log_probs, self._lengths, strict=True)
         best = [int(np.argmax(log_probs / lengths**lenpen)) for log_probs, lengths in scores]
         return np.array([self._statistics(metric, u, place) for u, place in enumerate(best)])
@@ -71,7 +72,7 @@ def main(
         return Lists(Path(folder) / f"{system}-seed{seed}" / f"{text}.beam{beam}.json", read[text])
 
     def sums(system: str, text: str, pair: Pair, metric: Metric = first) -> np.ndarray:
-        """(R, U, S)"""
+        """The statistics (R, U, S) of a system's best hypotheses."""
         of_seeds = [lists(system, seed + 1, text, pair[0]) for seed in range(int(seeds))]
         return np.stack([own.sums(metric, pair[1]) for own in of_seeds])
 
@@ -117,9 +118,10 @@ def spread(of_seeds: list[float]) -> str:
 
 
 def distance(metric: Metric, own: np.ndarray, first: np.ndarray) -> tuple[str, str]:
-    """The distance of two means with its standard error over seeds, and its 95 % interval by a bootstrap in which
-    sentences, the same of both systems, and each system's seeds are drawn with replacement: R - 1 seeds, since the mean of
-    R drawn from R varies too little. With one seed the interval is over sentences alone."""
+    """The difference of two means with its standard error over seeds, and its 95 % interval by a
+    bootstrap in which sentences, the same of both systems, and each system's seeds are drawn with
+    replacement: R - 1 seeds, since the mean of R drawn from R varies too little. With one seed the
+    interval is over sentences alone."""
     ours, theirs = values(metric, own), values(metric, first)
     error = ""
     if len(ours) > 1:

@@ -7,7 +7,7 @@
 # split, over its seeds together. A second call resumes, and may name more seeds or systems. For other data: PAIR, SPLITS and
 # METRICS of tabulate.sh, and UPDATES, the updates of an epoch.
 set -euo pipefail
-[ $# -ge 5 ] || { echo "expected DATA TEXTS FOLDER SEEDS SYSTEM...; got $# of them" >&2; exit 2; }
+[ $# -ge 5 ] || { echo "expected DATA TEXTS FOLDER SEEDS SYSTEM...; got $# arguments" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 data="${1%/}" texts="$2" folder="$3" seeds="$4"

@@ -3,10 +3,10 @@
 #     examples/multi30k/tabulate.sh DATA TEXTS FOLDER SEEDS SYSTEM...
 # DATA and TEXTS: see seeds.sh; FOLDER: with SYSTEM-seedN/checkpoints for N from 1 to SEEDS, where the n-best lists go, too.
 #   PAIR     the languages (default: the end of DATA)
-#   SPLITS   texts: the one to choose by, then the tests
-#   METRICS  those of fairseq-doc rescore; the first one chooses
+#   SPLITS   texts: the one for the choice, then the test sets
+#   METRICS  those of fairseq-doc rescore; the choice is by the first
 set -euo pipefail
-[ $# -ge 5 ] || { echo "expected DATA TEXTS FOLDER SEEDS SYSTEM...; got $# of them" >&2; exit 2; }
+[ $# -ge 5 ] || { echo "expected DATA TEXTS FOLDER SEEDS SYSTEM...; got $# arguments" >&2; exit 2; }
 data="${1%/}" texts="$2" folder="$3" seeds="$4"
 pair="${PAIR:-${data##*.}}"
 shift 4

@@ -4,7 +4,7 @@
 # SYSTEM: fairseq, softmax, i3 or i2i3; DATA: the folder of fairseq-doc prepare-mt, NAME.en-de or NAME.de-en; STUDIES: a
 # folder for the studies. A second call resumes.
 set -euo pipefail
-[ $# -ge 3 ] || { echo "expected SYSTEM DATA STUDIES; got $# of them" >&2; exit 2; }
+[ $# -ge 3 ] || { echo "expected SYSTEM DATA STUDIES; got $# arguments" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
 source "$here/../studies.sh"

@@ -1,11 +1,12 @@
-"""Reading times of Natural Stories, explained with and without surprisal.
+"""Reading times of Natural Stories, predicted with and without surprisal.
 
 python examples/natural_stories/regression.py CORPUS TRAINING_TEXT SYSTEM=FOLDER ...
 
-A folder holds NUMBER.tsv for each story, of ``fairseq-doc score --state carried --tsv``. The mean time on a
-word is a linear function of the length and log frequency of the word and of the one before it, by least
-squares; with surprisal, also of the surprisal of both. The gain is in nats a word: for all stories, and for
-each story by coefficients of the other ones.
+A folder holds NUMBER.tsv for each story, written by ``fairseq-doc score --state carried --tsv``.
+The mean time on a word is a linear function of the length and log frequency of the word and of the
+word before it, by least squares; with surprisal, also of the surprisal of both. The gain is in
+log-likelihood, nats per word: with coefficients fitted to all stories, and held out, for each story
+with coefficients fitted to the others.
 """
 
 import sys
@@ -25,7 +26,7 @@ def bare(word: str) -> str:
 
 
 def read_stories(corpus: Path, training: Path) -> dict[int, list[tuple[str, float, float, float]]]:
-    """{story: (word, mean time in ms, length, log2 of its frequency) of each word in order}."""
+    """{story: (word, mean time in ms, length, log2 of its relative frequency) of each word}."""
     counts = Counter(map(bare, training.read_text("utf-8").split()))
     rows = read_table(corpus / "processed_wordinfo.tsv")
     times = {(int(row["item"]), int(row["zone"])): row for row in rows}
@@ -53,12 +54,13 @@ def read_surprisals(path: Path, words: list[str]) -> np.ndarray:
 
 
 def with_previous(values: np.ndarray) -> np.ndarray:
-    """(n, k) of a story's words -> (n, 2 k), those of the word before behind them."""
+    """(n, k) of a story's words -> (n, 2 k), each row followed by that of the word before."""
     return np.hstack([values, np.vstack([np.full(values.shape[1], np.nan), values[:-1]])])
 
 
 def log_likelihoods(x: np.ndarray, y: np.ndarray, fitted: np.ndarray) -> np.ndarray:
-    """log p of each time, normal around the plane that is fitted to the words ``fitted``."""
+    """log p of each time under a normal distribution around the linear function fitted to the words
+    ``fitted``, a mask (n,)."""
     slopes, *_ = np.linalg.lstsq(x[fitted], y[fitted], rcond=None)
     errors = y - x @ slopes
     variance = np.mean(errors[fitted] ** 2)
@@ -88,7 +90,7 @@ def main(corpus: Path, training: Path, systems: dict[str, Path]) -> Iterator[str
     y, story, base = y[used], story[used], np.hstack([np.ones((used.sum(), 1)), base[used]])
 
     yield f"{len(y):,} of {len(used):,} words, times {y.mean():.1f} ms, deviation {y.std():.1f}"
-    yield "system   bits a word  ms a bit  of the word before     gain  in other stories, its error"
+    yield "system     bits/word    ms/bit    of the word before     gain  held-out gain, its error"
     held_out = {}
     for name, values in bits.items():
         full = np.hstack([base, values[used]])
@@ -105,7 +107,7 @@ def main(corpus: Path, training: Path, systems: dict[str, Path]) -> Iterator[str
     first, *others = systems
     for name in others:
         difference = mean_and_error(held_out[name] - held_out[first])
-        yield f"{name} less {first}, in other stories: {difference.strip()}"
+        yield f"{name} minus {first}, held out: {difference.strip()}"
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-# A mark, perhaps with a quote, before a capital; not after Mr. and Dr.
+# The mark at a sentence's end, perhaps with a quote, before a capital; not that of Mr. and Dr.
 SENTENCE_END = re.compile(r"((?:^| )(?!'?[MD]r\. )[^ ]*[.?!]'?) (?='?[A-Z])")
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a table with tabs, in which quotes are words."""
+    """The rows of a table with tabs; quotes are part of the words."""
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 

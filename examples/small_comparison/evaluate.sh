@@ -4,7 +4,7 @@
 #     examples/small_comparison/evaluate.sh DATA DIR SYSTEM...
 # DATA, DIR: as for compare.sh or fine_tune.sh. Results that take long are kept in DIR and beside the models; a second call resumes.
 set -euo pipefail
-[ $# -ge 3 ] || { echo "expected DATA DIR SYSTEM...; got $# of them" >&2; exit 2; }
+[ $# -ge 3 ] || { echo "expected DATA DIR SYSTEM...; got $# arguments" >&2; exit 2; }
 here="$(dirname "$0")"
 data="$1" folder="$2"
 for system in "${@:3}"; do

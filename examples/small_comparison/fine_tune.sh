@@ -4,7 +4,7 @@
 # FIRST: compare.sh's folder; DIR: another one, for these trainings and their table. A second call resumes. A system's own
 # options win over those of fairseq-train.
 set -euo pipefail
-[ $# -ge 3 ] || { echo "expected DATA FIRST DIR; got $# of them" >&2; exit 2; }
+[ $# -ge 3 ] || { echo "expected DATA FIRST DIR; got $# arguments" >&2; exit 2; }
 source "$(dirname "$0")/systems.sh"
 [ "$SCHEDULE" = averaged ] || { echo "expected SCHEDULE averaged for fine-tuning; got $SCHEDULE" >&2; exit 2; }
 further=()

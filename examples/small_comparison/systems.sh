@@ -1,7 +1,7 @@
 # The systems that are compared, to be sourced. Embedding and components are 100 wide; the widths of the layers give each
-# system 1.60M parameters. They share one learning rate and one set of dropouts, as in the paper's Table 6. The initial
-# ranges are those of README.md's first table; INIT_RANGE sets one for all. projected is one softmax of a component vector:
-# no mixture, but its layer W_1. SCHEDULE=one_cycle trains by one cycle of the learning rate instead of averaging.
+# system 1.60M parameters. They share one learning rate and one set of dropout rates, as in the paper's Table 6. The initial
+# ranges are those of README.md's first table; INIT_RANGE sets one for all. projected is one softmax of a component vector,
+# with W_1 but without a mixture. SCHEDULE=one_cycle trains by one cycle of the learning rate instead of averaging.
 mixture="--arch lstm_doc_lm --init-range ${INIT_RANGE:-0.3} --doc-balance published --doc-lambda 0.001"
 doc2="$mixture --layer-dims 166,166,120 --doc-components 0,0,1,3"
 systems=(

@@ -21,8 +21,9 @@ from fairseq_doc.modules.mixture import MixtureOutput, near
 
 
 def hide_broken_torchaudio() -> None:
-    """Make transformers find no torchaudio where it cannot be loaded. fairseq requires it, transformers
-    imports it wherever it is installed, and built for another torch it fails. No language model needs it."""
+    """Make transformers ignore a torchaudio that cannot be loaded since it was built for another
+    torch. fairseq requires torchaudio, and transformers imports it wherever it is installed; no
+    language model needs it."""
     try:
         importlib.import_module("torchaudio")
     except ImportError:
@@ -148,17 +149,18 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
     def from_causal_lm(
         cls, causal_lm: PreTrainedModel, n_components: int, noise: float = 0.01
     ) -> "MixtureHeadForCausalLM":
-        """A model that takes over the backbone and the head's matrix of a trained one, and starts as that
-        model, with ``n_components`` of its last layer that can part from there.
+        """A model with the backbone and the head's matrix of a trained one, which it starts close
+        to. Its ``n_components`` of the last layer diverge from there in training.
 
         Args:
-            causal_lm: a trained model; it shares its parameters with the result, and is not to be used on.
+            causal_lm: a trained model, which shares its parameters with the result: do not use it
+                afterwards.
             n_components: J.
             noise: how far the components differ, see
                 :meth:`fairseq_doc.modules.mixture.MixtureOutput.replacing`.
 
         Raises:
-            FairseqDocError: the model's logits are not W h^N + b, as where they are capped or scaled.
+            FairseqDocError: the model's logits are not W h^N + b, for example capped or scaled.
         """
         head, backbone = causal_lm.get_output_embeddings(), causal_lm.base_model
         _check_head(causal_lm, backbone, head)
@@ -205,8 +207,8 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
         pad_to_multiple_of: int | None = None,
         **kwargs: Any,
     ) -> nn.Embedding:
-        """As transformers', which would leave a W of its own as it is. So another number of words is
-        refused for such a model."""
+        """As in transformers, which would not resize an untied W; for a model with one, another
+        number of words is refused."""
         own = len(self.get_input_embeddings().weight)
         size = own if new_num_tokens is None else new_num_tokens
         size += -size % (pad_to_multiple_of or 1)
@@ -237,8 +239,9 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
         Args:
             labels: (B, T), as ``input_ids``, which are shifted here; -100 is ignored. The loss never
                 needs the (B T, J, V) logits at once.
-            logits_to_keep: log P of only the last so many positions, or of these; 0: of all.
-            skip_logits: leave ``logits`` out; None: where the model is trained and has ``labels``.
+            logits_to_keep: N: log P of only the last N positions; a tensor: of these positions; 0:
+                of all.
+            skip_logits: leave ``logits`` out; None: in training with ``labels``.
             num_items_in_batch: what the sum of the losses is divided by; None: the labels that are not
                 ignored.
             kwargs: these and the other arguments go to the backbone.
@@ -292,8 +295,8 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
 
 
 def _check_head(causal_lm: PreTrainedModel, backbone: PreTrainedModel, head: Any) -> None:
-    """Raise ``FairseqDocError`` unless the model's logits are a linear function of its last hidden state:
-    on a few words."""
+    """Raise ``FairseqDocError`` unless, on a few words, the model's logits are its head's linear
+    function of the last hidden state."""
     expected = "expected a causal language model whose logits are W h^N + b"
     if not isinstance(head, nn.Linear) or backbone is causal_lm:
         raise FairseqDocError(f"{expected}; got {type(causal_lm).__name__} without such a head")

@@ -9,11 +9,11 @@ The text is the one that every Python carries, or --text. Each row is trained in
     one softmax   GPT2LMHeadModel, as transformers has it
     0,0,0,4       a mixture, here of 4 softmaxes of the last of three layers (MoS); one row for each of
                   --doc-components, the numbers of components from the embedding and from every layer
-    plain         the first mixture with a loss that makes all its probabilities at once, for at most 20
-                  steps: time and memory to compare with
-    trained on    the trained one softmax, with half of the steps again
+    plain         the first mixture with a loss that computes all its probabilities at once, for at
+                  most 20 steps, to compare time and memory
+    trained on    the trained one softmax, trained further for half as many steps
     exchanged     the trained one softmax, replaced by as many components of the last layer as the first
-                  mixture has, with the same steps again
+                  mixture has, and also trained further for half as many steps
 
 Seconds are the median of the steps after the third; processor seconds are the mean, over all threads, and
 hardly depend on what else the machine does. Extra memory is the growth of the peak resident size
@@ -62,7 +62,7 @@ from transformers.utils import logging
 
 SPLITS = ("train", "valid", "test")
 UNKNOWN, END = "<unk>", "</s>"
-LEAST = 2  # a word's occurrences in training
+LEAST = 2  # occurrences in training of the words that are kept
 SIZES = {
     "--steps": 600,
     "--layers": 3,
@@ -99,7 +99,7 @@ def make_vocabulary(words: list[str]) -> dict[str, int]:
 
 
 def make_tokenizer(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
-    """For text with its tokens apart."""
+    """A tokenizer that splits text at whitespace."""
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
@@ -165,7 +165,7 @@ def make_model(row: str, folder: Path, args: argparse.Namespace, vocabulary: dic
 def plain_nll(
     output: MixtureOutput, mixture_params: torch.Tensor, target: torch.Tensor, reduction: str
 ) -> torch.Tensor:
-    """The mean NLL from all (N, J, V) probabilities, as MoS was published."""
+    """The mean NLL from all (N, J, V) probabilities at once, as in the published code of MoS."""
     assert reduction == "mean"
     total = losses(output.unpack(mixture_params), target.flatten())["probabilities"]()
     return total / target.ne(-100).sum()
@@ -222,9 +222,9 @@ def train_row(row: str, folder: Path, args: argparse.Namespace) -> dict[str, flo
     """Train and evaluate the model of a row, and write it to the folder.
 
     Returns:
-        ``parameters`` and what :func:`train` returns; ``valid`` and ``test``, perplexities, except of the
-        plain form; ``valid_before`` and ``test_before``, but no ``extra_bytes``, of a model that was trained
-        before.
+        ``parameters`` and what :func:`train` returns; ``valid`` and ``test``, perplexities, except
+        for ``PLAIN``. For a model that is trained further, also ``valid_before`` and
+        ``test_before``, but no ``extra_bytes``.
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()

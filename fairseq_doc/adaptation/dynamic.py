@@ -78,7 +78,7 @@ class DynamicSettings:
     )
     columns: int = option("columns of the batches for these gradients", 100, metavar="B", least=1)
     batches: int | None = option(
-        "maximal number of batches for these gradients; with fewer, use a smaller rate (default: the "
+        "maximum number of batches for these gradients; with fewer, use a smaller rate (default: the "
         "whole text)",
         metavar="N",
         least=1,

@@ -66,7 +66,7 @@ class ProgressOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptationOptions(ProgressOptions, ModelOptions):
-    """Extensions of the models in evaluation."""
+    """Options of a cache and of dynamic evaluation."""
 
     cache: CacheSettings | None = group("cache", switch="window")
     dynamic: DynamicSettings | None = group(
@@ -90,7 +90,8 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
         return ScorerSettings(cache=self.cache, dynamic=self.dynamic)
 
     def scorer_of(self, ensemble: Ensemble) -> ScorerSettings:
-        """:attr:`scorer` with the gradient statistics of each model, computed if no file has them."""
+        """:attr:`scorer` with the gradient statistics of each model, which are computed if no file
+        has them."""
         dynamic = self.dynamic
         if dynamic is None:
             return self.scorer
@@ -146,7 +147,7 @@ class TextOptions:
     empty_lines: bool = option(
         "with --state fresh, score the end mark of empty lines; otherwise they are an error", False
     )
-    max_words: int = option("maximal number of words or bytes per line", MAX_WORDS, least=1)
+    max_words: int = option("maximum number of words or bytes per line", MAX_WORDS, least=1)
     max_tokens: int = option(
         "tokens scored at once; changes memory and speed, not results",
         MAX_TOKENS,
@@ -184,13 +185,14 @@ def figures_of_lines(
 
 
 def written_figures(scored: Evaluation, counts: RawCounts) -> dict[str, Any]:
-    """Entries of a result about the text as written: ``word_perplexity``, ``bits_per_character`` and
-    ``bits_per_byte``, see :func:`as_written`, and ``raw_counts``."""
+    """Entries of a result that do not depend on the tokenisation: ``word_perplexity``,
+    ``bits_per_character`` and ``bits_per_byte``, see :func:`as_written`, and ``raw_counts``, the
+    size of the raw text."""
     return {**as_written(scored.nll / scored.tokens, counts), "raw_counts": asdict(counts)}
 
 
 def written_text(result: dict[str, Any]) -> str:
-    """These figures in words."""
+    """The text for these entries of a result."""
     return (
         "perplexity {} per word, {bits_per_character:.4f} bits per character, {bits_per_byte:.4f} bits "
         "per byte".format(perplexity_text(result["word_perplexity"]), **result)

@@ -37,8 +37,8 @@ class Options:
         least=1,
     )
     ema: bool = option(
-        "take the exponential moving average of the weights that --store-ema saved, also of a "
-        "single checkpoint",
+        "use the exponential moving average of the weights that --store-ema saved; a single "
+        "checkpoint is enough",
         False,
     )
     output: str = option("checkpoint to write", REQUIRED, metavar="FILE", writes=True)

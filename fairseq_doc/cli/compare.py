@@ -58,9 +58,9 @@ class Options(ProgressOptions):
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``metric``; ``systems``, the result of
     :func:`fairseq_doc.tuning.comparison.compare`, with commands, parameters, speeds, ceilings,
-    values by seed, means, deviations and distances from the first system, and for language models
-    the means of ``word_perplexity``, ``bits_per_character`` and ``bits_per_byte`` if the data folder
-    has the counts of the text; ``files``, which another call replaces."""
+    values by seed, means, deviations and differences (``distance``) from the first system, and for
+    language models the means of ``word_perplexity``, ``bits_per_character`` and ``bits_per_byte``
+    if the data folder has the counts of the raw text; ``files``, which another call replaces."""
     say = partial(remark, "compare")
     table, numbers, picture = (settings.dir / f"comparison.{end}" for end in ("md", "json", "png"))
     usual = list(filter(None, (settings.systems or "").split(",")))
@@ -89,7 +89,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _add_figures_as_written(rows: dict[str, dict[str, Any]], data: str, say: Say) -> None:
-    """Add these figures, as means over the seeds, to each split of each system."""
+    """Add what :func:`as_written` gives, as means over the seeds, to each split of each system."""
     for split in SPLITS:
         counts = raw_counts.read(data, split)
         if counts is None:

@@ -43,7 +43,7 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
         5,
         least=1,
     )
-    min_count: int = option("minimal number of occurrences of a word in the summary", 10, least=1)
+    min_count: int = option("minimum number of occurrences of a word in the summary", 10, least=1)
     summary: bool = option("print only the summary, for a long text", False)
     tsv: str | None = option(
         "also write a row for each word and component into this file", metavar="FILE", writes=True
@@ -63,8 +63,8 @@ def run(settings: Options) -> dict[str, Any]:
     ``layer``, ``component``, ``weight``, ``posterior``, ``log_prob`` (its own log P of the word) and
     ``words``, the most probable first. Over all sentences, these are means, and ``words`` are those
     with the largest posteriors, each with ``word``, ``count``, ``weight`` and ``posterior``.
-    ``kinds`` has the mean weights and posteriors of the ``layers`` by the frequency of words in
-    training.
+    ``kinds`` has the mean weights and posteriors of the ``layers`` for end marks, unknown words,
+    and the other words by the rank of their frequency in training.
     """
     lines, form = settings.read(settings.data)
     tokenized = settings.sentences(lines, form)

@@ -31,14 +31,15 @@ MADE_WITH = ("fairseq_doc", "Python", "torch", "processor", "matrix products")  
 @dataclass(frozen=True, kw_only=True)
 class Options:
     file: str = option(
-        "plot to write, such as curves.png; with --check or --reference, the reference, a JSON",
+        "plot to write, such as curves.png; with --check or --reference, the reference, a .json "
+        "file",
         REQUIRED,
         positional=True,
         metavar="PICTURE",
     )
     runs: list[str] = option(
-        "name of a run, and the output of its fairseq-train or a reference of several seeds, a .json "
-        "file; with --check only the output; with --reference the default name is that of the file",
+        "name of a run, and its log, the output of fairseq-train, or a reference of several seeds, "
+        "a .json file; with --check only the log; with --reference the default name is the log's",
         REQUIRED,
         positional=True,
         nargs="+",

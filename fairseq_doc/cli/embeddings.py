@@ -27,7 +27,7 @@ class Options(CheckpointOptions):
     side: str | None = option(
         "source or target words of an encoder-decoder", choices=("source", "target")
     )
-    output_matrix: bool = option("write the output matrix, if it is not tied", False)
+    output_matrix: bool = option("write the untied output matrix instead", False)
     overwrite: bool = option("replace an existing file", False)
 
 
@@ -56,5 +56,5 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The size."""
+    """The size of the matrix."""
     return "{words:,} words, {width} wide".format(**result)

@@ -70,12 +70,13 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _goodness(one: SentenceResult) -> tuple[bool, float, int]:
-    """How good a candidate is: one with words to score, the best F1, no needless bracket."""
+    """A key whose maximum is the best candidate: one that EVALB scores, with the largest F1, with
+    the fewest brackets."""
     return one.status == bracketing.VALID, f1(one.matched, one.gold, one.test), -one.test
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """EVALB's summaries, with ``--per-sentence`` after its table."""
+    """EVALB's summaries; with ``--per-sentence`` its table before them."""
     lines = []
     if "per_sentence" in result:
         lines = ["sentence length status recall precision matched gold test crossing words tags"]

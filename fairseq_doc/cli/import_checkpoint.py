@@ -36,7 +36,9 @@ class Options:
         f"new folder for {CHECKPOINT} and {DICTIONARY}", REQUIRED, positional=True, metavar="FOLDER"
     )
     words: str = option(
-        "words of the model, one per line, in the order of its rows", REQUIRED, metavar="FILE"
+        "words of the model, one per line, in the order of its embedding's rows",
+        REQUIRED,
+        metavar="FILE",
     )
     end_mark: str | None = option(
         f"the word that marks the end of a line (default: the first found of {', '.join(END_MARKS)})",

@@ -2,8 +2,9 @@
 
 Each command is a file in this folder. Its docstring starts with its group and purpose; it defines
 ``EXAMPLE``; ``Options``, a dataclass; ``run(settings)``, whose result can be written as JSON; and
-``as_text(result)``. It is imported only when called, since fairseq and torch take seconds. The files
-that its options write are checked before it runs, and named in the result and at the end of the text.
+``as_text(result)``. It is imported only when called, since importing fairseq and torch takes
+seconds. The files that its options write are checked before it runs, and named in the result and at
+the end of the text.
 """
 
 import argparse
@@ -50,7 +51,8 @@ TRAINING = {
     "fairseq-hydra-train": "the same with its options in a YAML file",
 }
 OF_FAIRSEQ = ("train", "preprocess", "interactive", "validate")  # fairseq-train and so on
-TRACEBACK = "FAIRSEQ_DOC_TRACEBACK"  # environment variable: 1 shows the traceback of other errors
+# Environment variable: 1 shows the traceback of an error that the user cannot correct.
+TRACEBACK = "FAIRSEQ_DOC_TRACEBACK"
 
 
 def overview() -> str:
@@ -105,7 +107,8 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. The exit status is 0; 1 for an error that the user can correct; 2 for one of
     fairseq's commands, or for arguments that argparse refuses; 70 for any other error, which is
-    raised instead if the environment variable ``TRACEBACK`` is 1; 130 after an interruption."""
+    raised instead if the environment variable FAIRSEQ_DOC_TRACEBACK is 1; 130 after an
+    interruption."""
     _set_up_logging()
     if sys.stdout is None:  # closed, as by a service
         sys.stdout = open(os.devnull, "w")
@@ -141,14 +144,14 @@ def _run(called: str, words: Sequence[str]) -> int:
         if interrupted := interruption(error):
             raise interrupted from None
         usage_error = first_usage_error(error)
-        corrigible = usage_error is not None or isinstance(error, OSError)  # such as a full disk
-        if not corrigible and os.environ.get(TRACEBACK) == "1":
+        correctable = usage_error is not None or isinstance(error, OSError)  # a full disk
+        if not correctable and os.environ.get(TRACEBACK) == "1":
             raise
-        message = str(error) if corrigible else _unexpected(error)
+        message = str(error) if correctable else _unexpected(error)
         message = with_flags(usage_error) if usage_error else message
         line = escaped(message, CONTROL + "\n")
         print(f"fairseq-doc {called}: error: {line}", file=sys.stderr)
-        return 1 if corrigible else os.EX_SOFTWARE
+        return 1 if correctable else os.EX_SOFTWARE
     finally:
         _drop_output()
     return 0
@@ -202,7 +205,7 @@ def _drop_output() -> None:
 
 
 def _set_up_logging() -> None:
-    """Print warnings on standard error, without those that are irrelevant to users."""
+    """Print warnings on standard error, except those that are irrelevant to users."""
     logging.basicConfig(
         format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",

@@ -42,14 +42,15 @@ def table(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
 def check_outputs(
     settings: Any, *paths: Any, inputs: Iterable[Any] = (), replace: bool = False
 ) -> None:
-    """Check, before any work, that a command can write its output files, that they are distinct, and
-    that no option reads them. These are the options declared with ``writes``, and ``paths``.
+    """Check, before any work, that a command can write its output files, that they are distinct,
+    and that no option reads them. They are those of the options declared with ``writes``, and
+    ``paths``.
 
     Args:
         settings: settings of the command.
         inputs: files that are read and that no other option may read, besides those declared with
             ``reads="once"``.
-        replace: existing outputs are replaced, as with the option ``overwrite``.
+        replace: allow existing outputs, as the option ``overwrite`` does.
     """
     outputs = [*files_written(settings).values(), *paths]
     alone = [*inputs, *files_read(settings, once=True)]

@@ -36,7 +36,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A table of kinds, phenomena and all pairs."""
+    """A table of the kinds (BLiMP's paradigms), the phenomena and all pairs."""
     parts = {**result["kinds"], **result["phenomena"], "all": result["all"]}
     width = max(map(len, parts))
     head = f"{'':{width}} {'pairs':>7} {'right':>6}  95 % interval   {'known':>7} {'right':>6}"

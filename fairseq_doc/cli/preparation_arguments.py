@@ -17,8 +17,8 @@ class PreparationOptions:
     """Options of all preparation commands."""
 
     destination: Path | None = option(
-        "folder to write, which must not exist (default: data-bin/NAME; NAME is prepare-lm's corpus, "
-        "or the name of FOLDER)",
+        "folder to write, which must not exist (default: data-bin/NAME; NAME is the CORPUS of "
+        "prepare-lm, FOLDER.SRC-TGT of prepare-mt, else the name of FOLDER)",
         positional=True,
         metavar="DESTDIR",
         nargs="?",
@@ -36,9 +36,9 @@ class WorkerOptions(PreparationOptions):
 def report(
     settings: PreparationOptions, name: str, prepare: Callable[[Path, Say], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Prepare a folder, data-bin/NAME unless another one is given, and print what is reported, on
-    standard error if the result is JSON. The result is ``destination``, what ``prepare`` gives, and
-    ``report``, the printed lines."""
+    """Prepare a folder, data-bin/NAME unless another one is given, and print the lines of the
+    report, on standard error if the result is JSON. The result is ``destination``, what ``prepare``
+    returns, and ``report``, the printed lines."""
     destination = settings.destination or Path("data-bin") / name
     command = type(settings).__module__.rpartition(".")[2]
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""prepare: trees in brackets as symbols, (S (NP the dog )NP ... )S, for a language model or a
+"""prepare: linearise and binarise trees, (S (NP the dog )NP ... )S, for a language model or a
 parser."""
 
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
         "find the weight with the best F1 against these trees", metavar="GOLD", reads=True
     )
     weights: str = option(
-        "weights to try with --tune; the smallest of the best wins",
+        "weights to try with --tune; of equally good ones the smallest wins",
         "0:5:0.05",
         needs="tune",
         metavar="FROM:TO:STEP",
@@ -73,11 +73,12 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """Result: ``sentences``; ``candidates``; ``distinct``, those that do not differ only in tags;
-    ``unknown``, symbols outside the dictionary; ``scored``, distinct candidates without failed
-    parses; ``seconds`` of scoring and tuning; ``weight``; and the files ``output`` and ``output_nbest``. With
-    ``--tune`` also ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first
-    candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
+    """Result: ``sentences``; ``candidates``; ``distinct``, where those that differ only in tags
+    count once; ``unknown``, symbols outside the dictionary; ``scored``, distinct candidates without
+    failed parses; ``seconds`` of scoring and tuning; ``weight``; and the files ``output`` and
+    ``output_nbest``. With ``--tune`` also ``errors`` (sentences excluded at that weight), ``f1``,
+    ``parser_f1`` (first candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by
+    weight."""
     lists, metric = read_nbest(settings.nbest), bracketing_f1(settings.parameters)
     gold = list(map(without_traces, trees_of(settings.tune))) if settings.tune else None
     if gold is not None:

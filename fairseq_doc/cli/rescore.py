@@ -36,7 +36,7 @@ from fairseq_doc.scoring.nbest_lists import (
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
 EXAMPLE = "fairseq-doc rescore data-bin/mine words_text --path a.pt --scores lmwt.nn"
-MAX_PAIRS = 1_000_000  # maximal number of pairs of a weight and a bonus
+MAX_PAIRS = 1_000_000  # maximum number of pairs of a weight and a bonus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ class Options(ProgressOptions, ModelOptions):
         needs="first-pass",
     )
     nbest_data: Path | None = option(
-        "fairseq-generate: the generated data's folder, written by prepare-mt, which records the "
-        "units and tokenisation to undo (default: use the D- lines)",
+        "fairseq-generate: the data folder that was translated, written by prepare-mt, which "
+        "records the BPE and tokenisation to undo (default: use the D- lines)",
         reads=True,
     )
     reference: str | None = option(
@@ -67,12 +67,12 @@ class Options(ProgressOptions, ModelOptions):
         needs="metric",
         reads=True,
     )
-    max_words: int = option("maximal number of words or bytes per candidate", MAX_WORDS, least=1)
+    max_words: int = option("maximum number of words or bytes per candidate", MAX_WORDS, least=1)
     weight: float | None = option(
         "weight of the language model relative to the first pass", without=("tune",), needs="bonus"
     )
     bonus: float | None = option(
-        "score added for each word; without it short candidates win",
+        "score added for each word (word insertion bonus); without it short candidates win",
         without=("tune",),
         needs="weight",
     )
@@ -88,8 +88,8 @@ class Options(ProgressOptions, ModelOptions):
         "bonuses to try with --tune", "-2:4:0.25", needs="tune", metavar="FROM:TO:STEP"
     )
     carry: bool = option(
-        "start each utterance from the state after the best candidate of the previous one, or after "
-        "its first candidate without --weight or --tune",
+        "start each utterance from the state after the best candidate of the previous one (without "
+        "--weight or --tune, after its first candidate)",
         False,
     )
     output: str | None = option(
@@ -141,9 +141,9 @@ def run(settings: Options) -> dict[str, Any]:
     """Result: ``utterances``; ``candidates``; ``unknown``, counts of ``unit``s outside the
     dictionary; ``seconds`` of scoring and tuning; ``weight`` and ``bonus``. With --metric also its
     name, its ``value``, the value of the ``first`` candidates, the ``gain`` in points, which is
-    positive if better, ``nbest``, the lists' file, and ``ceiling``, what the targets of translations
-    score once undone, or null; with --tune also ``tuning``, [weight, bonus, value] for each pair
-    tried."""
+    positive if better, ``nbest``, the lists' file, and ``ceiling``, the score of the targets of
+    translations after undoing BPE and tokenisation, or null; with --tune also ``tuning``,
+    [weight, bonus, value] for each pair tried."""
     form = form_of(settings.data)
     if settings.format == KALDI:
         kaldi = settings.first_pass, settings.costs, settings.reference

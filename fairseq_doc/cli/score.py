@@ -25,21 +25,21 @@ EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --pa
 class Options(TextOptions, AdaptationOptions):
     output_word_probs: bool = option("also print the log-probability of each word", False)
     tsv: bool = option(
-        "print a table instead, with a row for each word as written, between blanks: line, position, "
-        "word, surprisal in bits, entropy of its first token in bits, whether a token is unknown, "
-        "number of tokens",
+        "print a table instead, with a row for each word of the raw text, split at whitespace: "
+        "line, position, word, surprisal in bits, entropy of its first token in bits, whether a "
+        "token is unknown, number of tokens",
         False,
         without=("output-word-probs", "json"),
     )
     units: bool = option(
-        "print a row for each token instead: a unit, a word of Moses or a byte",
+        "print a row for each token instead: a subword, a word of Moses or a byte",
         False,
         needs="tsv",
         without=("spans",),
     )
     spans: str | None = option(
-        "print a row for each span of words instead; spans are separated by MARK, such as |, between "
-        "blanks, which the model does not read",
+        "print a row for each span of words instead; MARK, such as |, between spaces, separates "
+        "the spans, and the model does not read it",
         metavar="MARK",
         needs="tsv",
     )
@@ -47,10 +47,10 @@ class Options(TextOptions, AdaptationOptions):
 
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``log_prob``, natural logarithm, and ``tokens`` over all lines; the entries of
-    :func:`written_figures`; ``unknown``, counts of words outside the dictionary; ``seconds`` without
-    loading; ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
-    --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for a first word
-    that is not scored); with --tsv also ``rows``, each a ``SpanScore``."""
+    :func:`written_figures`; ``unknown``, counts of words outside the dictionary; ``seconds`` of
+    scoring; ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
+    --output-word-probs also ``words`` and ``word_log_probs``, the end mark last
+    (0 for a first word that is not scored); with --tsv also ``rows``, each a ``SpanScore``."""
     lines, form = settings.read(settings.data)
     counts = None
     if settings.spans is not None:
@@ -60,7 +60,7 @@ def run(settings: Options) -> dict[str, Any]:
     spans = spans_of(form if as_written else None, lines, tokenized, counts)
     ensemble = ensemble_of(settings)
     dictionary, state = ensemble.dictionary, settings.state
-    encoded_text(dictionary, tokenized, state, settings.scorer)  # errors, before statistics
+    encoded_text(dictionary, tokenized, state, settings.scorer)  # raises errors before slow work
     scorer, steps = settings.scorer_of(ensemble), settings.max_tokens
     start = time.perf_counter()
     scored = score_text(ensemble, tokenized, state, steps, scorer, settings.tsv)

@@ -32,7 +32,7 @@ class ScoringOptions(ReadOptions):
 
 
 def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[str]]:
-    """(references, outputs, lines about both that a reader of the scores needs)."""
+    """Returns (references, outputs, lines to print on what was read and undone)."""
     references = read_references(settings.reference, settings)
     systems = [read_system(path, references, settings) for path in settings.outputs]
     kind = "tokenised (--tokenized-reference)" if settings.tokenized_reference else "raw"
@@ -41,7 +41,7 @@ def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[
         line = f"{system.name}: undone here: {system.undoing}"
         if system.agreeing is not None:
             line += f"; {system.agreeing:,} of {len(references):,} targets agree with the reference"
-            line += " up to blanks, case and unknown words"
+            line += " apart from spaces, case and unknown words"
         if system.unknown:
             line += f"; {system.unknown:,} hypotheses with an unknown unit, scored as they are"
         lines.append(line)

@@ -26,16 +26,16 @@ class TreeOptions:
         "do not count root brackets S1, ROOT or without a label, just as TOP is not counted", False
     )
     sentences: str | None = option(
-        "trees, one per sentence, whose words and tags are used, for a parser that does not write "
-        "its own (RNNG) or writes UNK for every tag: if some words have no tag, a bracket around a "
-        "single word is a tag if it is XX or equals the tag in these trees",
+        "trees of the same sentences, which give the words and tags, for a parser that writes no "
+        "tags (RNNG) or UNK for every tag; if some words have no tag, a bracket around a single "
+        "word is read as a tag only if it is XX or the tag in these trees",
         metavar="TREES",
         reads=True,
     )
 
     @cached_property  # a pipe can be read once
     def parameters(self) -> Parameters:
-        """Of the file, with the roots of ``strip_root``."""
+        """EVALB's parameters; with ``strip_root`` they also delete the labels ``ROOTS``."""
         parameters = read_parameters(self.prm) if self.prm else Parameters()
         more = ROOTS if self.strip_root else ()
         return replace(parameters, delete_label=(*parameters.delete_label, *more))

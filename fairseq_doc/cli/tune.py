@@ -1,4 +1,4 @@
-"""train: find the options of a training with the best validation, by Optuna."""
+"""train: find the options of a training with the best validation score, by Optuna."""
 
 import importlib.util
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""analyse: mean weight of each mixture component over a split, and its variation (Table 4)."""
+"""analyse: mean weight of each mixture component, and their coefficient of variation (Table 4)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,8 @@ class Options(PictureOptions, SplitOptions, SingleModelOptions):
 
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sums by
-    layer; ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``split``; ``picture``, the file."""
+    layer; ``coefficient_of_variation`` of the components' weights, sqrt(beta) (Eq. 13); ``tokens``;
+    ``split``; ``picture``, the file."""
     found = mixture_weights(ensemble_of(settings), settings.gen_subset)
     if settings.picture:
         plot_weights(found, settings.picture)

@@ -14,7 +14,7 @@ from fairseq_doc.models.state_dict import CHECKSUM
 
 # fairseq's names of the checkpoints that it saves at an epoch's end and after some updates.
 EPOCHS, UPDATES = r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt"
-# Endings of the names of settings that change a model's training, not its output.
+# Endings of the names of settings that change how a model is trained, not what it computes.
 _OF_TRAINING = tuple(
     "dropout _path _name init_range matmul_precision state_reset grow_from grow_noise "
     "grow_lower_weight".split()
@@ -71,7 +71,7 @@ def averaged_checkpoint(paths: Sequence[str], ema: bool = False) -> dict[str, An
             if own.get(name) != expected.get(name):
                 raise FairseqDocError(
                     f"{path}: expected the architecture and dictionary of {paths[0]}; got {name} "
-                    f"{own.get(name, 'missing')}, there {expected.get(name, 'missing')}"
+                    f"{own.get(name, 'missing')} instead of {expected.get(name, 'missing')}"
                 )
         for name, tensor in weights.items():
             if tensor.is_floating_point():

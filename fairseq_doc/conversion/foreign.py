@@ -10,8 +10,8 @@ They are read as tensors by name. fastai's names begin with ``0.`` or ``1.``.
     prior.weight                              mos: W_pi
     decoder.weight, decoder.bias              output matrix (V, d) and bias
 
-fairseq adds words that these models lack, such as ``<s>`` and ``<pad>``. They get embeddings of
-zeros and the bias ``LACKING``, so that their probability is 0.
+fairseq's dictionary has words that these models lack, such as ``<s>`` and ``<pad>``. They get
+embeddings of zeros and the bias ``LACKING``, so that their probability is 0.
 """
 
 import os
@@ -37,13 +37,14 @@ from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
 END_MARKS = ("</s>", "<eos>", "xxbos")  # of fairseq, awd-lstm-lm, fastai
 UNKNOWN = ("<unk>", "xxunk")
 FILLER = "xxfake"  # fastai pads its list of words with it
-# A logit whose probability is 0 in every precision. Minus infinity could become NaN, for instance
-# by weight decay.
+# A logit whose probability is 0 in every precision. Minus infinity could become NaN, for example in
+# weight decay.
 LACKING = -1e4
 
 # Removed from names: fastai's two modules, and the marks of matrices under DropConnect.
 _AFFIXES = re.compile(r"^[01]\.|(?<=\d\.)module\.|_raw$")
 _COPIES = re.compile(r"encoder_(dp\.emb|with_dropout\.embed)\.weight")  # fastai's, of the encoder
+# Tensors of every model outside its layers, with a row for each word, and those of a mixture.
 _OTHERS = ("encoder.weight", "decoder.weight", "decoder.bias")
 _MIXTURE = ("latent.0.weight", "latent.0.bias", "prior.weight")
 
@@ -123,7 +124,7 @@ def read_words(path: str, count: int) -> list[str]:
             word = words[number - 1] = f"{FILLER}{number}"
         if word.split() != [word] or word in seen:
             raise FairseqDocError(
-                f"{path}: line {number}: expected a word without blanks that occurs only once; got "
+                f"{path}: line {number}: expected a word without spaces that occurs only once; got "
                 f"{shown(word)}: give it another name, such as xxblank"
             )
         seen.add(word)

@@ -46,7 +46,7 @@ class SearchOptions:
     )
     unkpen: float = option("subtracted from the log-probability of <unk>", 0.0)
     max_len_b: int = option(
-        "maximal number of units in an output, without its end mark", 200, least=1
+        "maximum number of units in an output, without its end mark", 200, least=1
     )
 
     def __post_init__(self) -> None:

@@ -68,8 +68,8 @@ def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @torch.no_grad()
 def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -> float:
-    """The largest difference in log P, or in sums of log P, from ``model`` on the CPU in evaluation,
-    over a few random tokens in two streams."""
+    """The largest difference in log P, or in sums of log P, from ``model`` on the CPU in evaluation
+    mode, over a few random tokens in two streams."""
     tokens = np.random.default_rng(1).integers(0, len(table.words), (2, 7))
     tokens[:, 0] = table.end
     words = torch.tensor(table.words)[torch.from_numpy(tokens)]
@@ -104,8 +104,9 @@ def exported_file(
     exported.difference = largest_difference(exported, model, table)
     if not exported.difference <= TOLERANCE:
         raise FairseqDocError(
-            f"the ONNX model differs from the model by {exported.difference:.2g} in log P, expected "
-            f"at most {TOLERANCE}: the training has diverged, or its layers cannot be exported"
+            f"the ONNX model differs from the original by {exported.difference:.2g} in log P; "
+            f"expected at most {TOLERANCE}: the training has diverged, or its layers cannot be "
+            "exported"
         )
     if int8:
         exported = ExportedModel(quantized(made).SerializeToString())

@@ -91,7 +91,7 @@ class Graph:
         return f"{stem}_{self._root._count}"
 
     def _held(self, array: np.ndarray, stem: str = "constant") -> str:
-        """The name of an array, float32 or int64. The file has equal arrays once."""
+        """The name of an array, float32 or int64. Equal arrays are stored once."""
         array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
         held, key = self._root._arrays, (array.tobytes(), array.shape, array.dtype.str)
         if key not in held:

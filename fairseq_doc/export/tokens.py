@@ -13,8 +13,8 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 
 LOG_PROBS, SENTENCE = FORMS = ("log-probs", "sentence")  # of an exported model, see model.py
-# The first of these in a table is the end mark </s>. A language model never scores the blank of a
-# recogniser, so the blank can serve as the end mark.
+# The first of these in a table is the end mark </s>. A language model never scores a recogniser's
+# blank (as in CTC), so the blank can serve as the end mark.
 END_MARKS = ("<sos/eos>", "</s>", "<blk>", "<blank>")
 
 

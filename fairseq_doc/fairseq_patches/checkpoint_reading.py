@@ -26,7 +26,8 @@ from fairseq_doc.files import check_input
 
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's default: the newest, if it exists
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
-# Settings of files that only a training reads, and that may no longer exist, and what belongs to them
+# Settings that name files which only a training reads and which may no longer exist, and the
+# settings that depend on these.
 _READ_BY_TRAINING = (
     "encoder_embed_path",
     "decoder_embed_path",
@@ -52,8 +53,9 @@ def apply() -> None:
 
 @replaces(checkpoint_utils, "load_checkpoint")
 def load_named_file(load, cfg, trainer, **arguments):
-    """Refuse a missing --restore-file or --continue-once, without which fairseq would silently train
-    from scratch. With --finetune-from-model, hours and averages of the first training do not count."""
+    """Refuse a missing --restore-file or --continue-once: fairseq would silently train from
+    scratch. With --finetune-from-model, drop the training time and the moving average (EMA) of the
+    first training."""
     suffix = f"{trainer.checkpoint_suffix}.pt"
     last = os.path.join(cfg.save_dir, DEFAULT_RESTORE_FILE.replace(".pt", suffix))
     path = None
@@ -150,7 +152,8 @@ def _missing_part(state):
 
 
 def _adapt_settings(state, overrides):
-    """Adapt settings of the model that fairseq would silently drop or not override."""
+    """Clear the model's ``_READ_BY_TRAINING``, and apply overrides of options that are newer than
+    the checkpoint, which fairseq would silently drop."""
     model: Any = state["cfg"]["model"]
     for settings in (state.get("args"), model):
         for name in _READ_BY_TRAINING:

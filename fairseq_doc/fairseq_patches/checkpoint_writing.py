@@ -1,9 +1,9 @@
-"""A checkpoint is complete and on the disk before it replaces another one.
+"""A checkpoint is complete and on disk before it replaces another one.
 
-fairseq renames a checkpoint before it is on the disk, so a power failure leaves an empty file; it
+fairseq renames a checkpoint before it is on disk, so a power failure leaves an empty file; it
 copies to checkpoint_last.pt in place, so a killed run leaves half a file; and on a full disk it
-leaves a traceback and a temporary file. Here :func:`fairseq_doc.files.whole_file` writes all of
-them.
+leaves a traceback and a temporary file. Here :func:`fairseq_doc.files.whole_file` writes all
+checkpoints.
 """
 
 import torch
@@ -16,7 +16,7 @@ from fairseq_doc.files import copy_file, whole_file
 
 @replaces(checkpoint_utils, "torch_persistent_save")
 def save_whole(save, obj, filename, async_write=False):
-    """Write a temporary file, which is renamed when it is on the disk."""
+    """Write a temporary file, which is renamed when it is on disk."""
     if async_write or not PathManager.supports_rename(filename):
         return save(obj, filename, async_write=async_write)
     with whole_file(filename, binary=True) as file:

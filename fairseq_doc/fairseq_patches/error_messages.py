@@ -46,8 +46,8 @@ _OF_FAIRSEQ = {
     "Dataset not found": "",
     "Size of sample": ", or give --max-source-positions and --max-target-positions",
 }
-_REFUSED = (errno.EROFS, errno.EACCES, errno.ENOSPC)
-LONGEST = 500  # maximal number of characters of fairseq's message
+_REFUSED = (errno.EROFS, errno.EACCES, errno.ENOSPC)  # of files that cannot be opened
+LONGEST = 500  # maximum number of characters of fairseq's message
 
 
 def apply() -> None:

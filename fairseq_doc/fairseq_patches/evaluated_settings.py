@@ -1,4 +1,4 @@
-"""Settings that fairseq evaluates as Python can only be values, and cannot run code.
+"""Settings that fairseq evaluates as Python expressions cannot run code.
 
 fairseq passes settings such as ``[(512, 3)] * 20``, even those of a checkpoint, to Python's
 ``eval``.

@@ -1,4 +1,4 @@
-"""Language models that carry their state are not used where it would silently be dropped.
+"""Language models that carry their state are refused where it would silently be dropped.
 
 ``fairseq-eval-lm`` without ``--task`` starts every block from a zero state, which gives a higher
 perplexity; ``fairseq-generate`` and ``fairseq-interactive`` cannot carry the state.

@@ -27,7 +27,7 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.fairseq_patches.wrapping import replaces
 
 TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds for which a worker waits for the others
-ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": every process trains alone, even under a launcher
+ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": each process trains alone, even under a launcher
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
@@ -65,8 +65,8 @@ class Place:
 
 
 def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
-    """The place of this process among several, or None. ``port`` is for srun; below 1 it is derived
-    from the number of the job."""
+    """The place of this process among several, or None. ``port`` is used under srun; below 1, one
+    is derived from the number of the job."""
     if environ.get(ALONE) == "none":
         return None
     if all(name in environ for name in TORCHRUN):
@@ -131,7 +131,8 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _check_sixteen_bits(cfg, on_cpu):
-    """Refuse 16-bit optimizers on a CPU, and on a TPU, which fairseq-train --bf16 always selects."""
+    """Refuse --fp16 and --bf16 on a CPU, on a TPU (which fairseq-train --bf16 always selects), and
+    together with --matmul-precision."""
     common = cfg.common
     if not (common.fp16 or common.bf16):
         return

@@ -1,7 +1,7 @@
 """``--store-ema`` averages every model correctly, and its average can be loaded.
 
-fairseq decays a tensor with two names, such as a tied output matrix, twice per update; it fails for
-integer tensors, and for a checkpoint without an average.
+fairseq decays a tensor with two names, such as a tied output matrix, twice per update; it fails on
+integer tensors, and on a checkpoint without an average.
 """
 
 from types import SimpleNamespace

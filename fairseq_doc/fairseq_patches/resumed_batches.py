@@ -2,8 +2,9 @@
 
 fairseq draws the batches in the first epoch, from seed + 1, and keeps them for all epochs; a run
 that is resumed in epoch n draws them again, from seed + n. So it would train on other batches and,
-within an epoch, read some sentences twice and others not at all. Batches that
-``--update-ordered-indices-seed`` draws are still other ones after a resume.
+within an epoch, read some sentences twice and others not at all. Here it draws those of the first
+epoch. This does not cover ``--update-ordered-indices-seed``, whose batches still differ after a
+resume.
 """
 
 from fairseq.tasks import FairseqTask

@@ -34,8 +34,8 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def running(owner: Any) -> Any:
-    """``owner``, or the program that runs if it is a second copy of this module, as with
-    ``python -m fairseq_cli.train``."""
+    """The module or class ``owner``; or ``__main__``, if it is a second copy of the module
+    ``owner``, as with ``python -m fairseq_cli.train``."""
     program = sys.modules["__main__"]
     files = [getattr(module, "__file__", None) for module in (owner, program)]
     is_copy = None not in files and len(set(map(os.path.realpath, files))) == 1

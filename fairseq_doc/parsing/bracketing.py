@@ -1,9 +1,9 @@
 """Bracketing F1 as in EVALB (Sekine and Collins, 1997), with COLLINS.prm or another .prm file.
 
 Details of EVALB that affect results: words are deleted by their exact tag, separately in each tree;
-brackets are deleted by their label, cut at - or =; brackets without words disappear. If the
-remaining words of a sentence differ, it is an error and excluded from all totals. A sentence without
-words to score is skipped.
+brackets are deleted by their label, cut at - or =; brackets without words disappear. A sentence
+whose remaining words differ between the trees is an error and excluded from all totals. A sentence
+whose candidate has no words to score is skipped.
 """
 
 import re
@@ -30,7 +30,7 @@ class Parameters:
     it does not have."""
 
     labeled: bool = True  # brackets match by label and span, not by span alone
-    cutoff_len: int = 40  # maximal length of a sentence in the second summary
+    cutoff_len: int = 40  # maximum length of a sentence in the second summary
     # Tags and labels whose words and brackets are deleted
     delete_label: tuple[str, ...] = ("TOP", TRACE, ",", ":", "``", "''", ".")
     # Tags whose words do not count in a sentence's length

@@ -7,11 +7,11 @@ There are three forms, for N candidates of sentence I, where I starts at 0 or 1:
     ...               TREE              ...
                       ...
 
-The second form is that of the Charniak parser, with empty lines between sentences. The third is that
-of recurrent neural network grammars (RNNG): samples, possibly with repetitions, without tags and
-rare words; see ``sentence`` in :func:`fairseq_doc.preparation.trees.parse_tree`. They have no order,
-so that they are sorted by score. If the parser failed, there is the tree ``(())`` with any score, or
-no candidate.
+The second form is that of the Charniak parser, with empty lines between sentences. The third is
+that of recurrent neural network grammars (RNNG): samples, possibly with repetitions, without tags
+and rare words; see ``sentence`` in :func:`fairseq_doc.preparation.trees.parse_tree`. Samples have
+no order, so they are sorted by score. If the parser failed, the list has the tree ``(())`` with any
+score, or no candidate.
 """
 
 import bisect
@@ -85,7 +85,7 @@ def read_nbest(path: str) -> list[list[Candidate]]:
 
 
 def _likelier(one: Candidate) -> tuple[bool, float]:
-    """A key that sorts candidates by falling score, failed parses last."""
+    """A key that sorts candidates by descending score, failed parses last."""
     return _WITHOUT_WORDS.fullmatch(one.text) is not None, -one.score
 
 
@@ -139,8 +139,7 @@ def parse_lists(
 ) -> Iterator[Parses]:
     """Yield the lists of a file with the tree of each candidate, ``EMPTY`` if the parser failed.
     ``sentences``: one tree per list; its words and tags replace those of the candidates, also in
-    their texts;
-    ``tagged``: see :func:`fairseq_doc.preparation.trees.parse_tree`."""
+    their texts. ``tagged``: see :func:`fairseq_doc.preparation.trees.parse_tree`."""
     if sentences is not None:
         check_count(path, lists, "the trees with their words", sentences)
     for candidates, sentence in zip(lists, sentences or repeat(None), strict=False):

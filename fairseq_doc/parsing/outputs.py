@@ -1,4 +1,4 @@
-"""Converts the output of an encoder-decoder that generates symbols of trees into n-best lists.
+"""Converts the output of an encoder-decoder that generates linearised trees into n-best lists.
 
 Words and tags are taken from the sentence. An output with as many words as the sentence becomes a
 tree, in which unmatched brackets are repaired; all other outputs are dropped. A sentence without a
@@ -22,9 +22,9 @@ COUNTS = (FLAT, *(prefix + kind for kind in KINDS for prefix in ("", "first_")))
 def candidate_lists(
     outputs: Sequence[GeneratedSentence], sentences: Sequence[Tree], where: str
 ) -> tuple[list[list[tuple[float, str]]], Counter[str]]:
-    """The candidates (ln P, tree as text) of each sentence, whose tree has the words and tags to use;
-    and ``COUNTS``: flat trees, outputs of each kind, and first outputs of each kind. ``where``: the
-    outputs' file, for errors."""
+    """The candidates (ln P, tree as text) of each sentence, with the words and tags of the tree in
+    ``sentences``; and ``COUNTS``: flat trees, outputs of each kind, and first outputs of each kind.
+    ``where``: the outputs' file, for errors."""
     check_count(where, outputs, "the trees of its sentences", sentences)
     lists, counts = [], Counter(dict.fromkeys(COUNTS, 0))
     for number, (output, sentence) in enumerate(zip(outputs, sentences, strict=True)):

@@ -1,5 +1,5 @@
-"""N-best lists of parse trees for :mod:`fairseq_doc.scoring.rescoring`: distinct candidates as symbols
-of a language model, and their comparison with gold trees."""
+"""N-best lists of parse trees for :mod:`fairseq_doc.scoring.rescoring`: distinct candidates as
+symbols of a language model, and their comparison with gold trees."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from fairseq_doc.scoring.nbest_lists import NBestList
 
 @dataclass
 class TreeLists:
-    """U lists of distinct candidates, which do not differ only in tags."""
+    """U lists of distinct candidates; those that differ only in tags count once."""
 
     lists: list[NBestList]  # trees as text, with the parser's scores
     encoded: list[list[list[int]]]  # each candidate's symbols and end mark; empty for a failure

@@ -33,7 +33,7 @@ class Counts(NamedTuple):
 
 
 def preprocess(folder: Path, arguments: list[str]) -> None:
-    """Run fairseq-preprocess into a folder."""
+    """Run fairseq-preprocess with ``folder`` as its destination."""
     from fairseq_cli import preprocess
 
     arguments = [*arguments, f"--destdir={folder}"]
@@ -45,7 +45,7 @@ def preprocess(folder: Path, arguments: list[str]) -> None:
 
 
 def load_dictionary(path: Path) -> Dictionary:
-    """Load a file of fairseq's dictionary."""
+    """Load a dictionary of fairseq's from its file."""
     check_input(path, again=True)  # here too: without fairseq_doc.register, fairseq opens a pipe
     return Dictionary.load(str(path))
 

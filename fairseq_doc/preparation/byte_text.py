@@ -15,7 +15,7 @@ from fairseq_doc.files import whole_file
 from fairseq_doc.preparation.binarisation import SplitCounts
 from fairseq_doc.preparation.text_form import LINE_FEED, NAMES
 
-CHUNK = 1 << 22  # bytes that become indices at once
+CHUNK = 1 << 22  # bytes that are converted at once
 _PACKED = (b"\x1f\x8b\x08", b"PK\x03\x04", b"BZh91AY&SY", b"\xfd7zXZ\x00")  # gzip, zip, bzip2, xz
 
 

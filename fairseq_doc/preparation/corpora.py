@@ -13,7 +13,7 @@ from fairseq_doc.preparation.pipeline import SPLITS
 from fairseq_doc.preparation.text_form import BYTE, UNITS, WORD, WORDS, TextForm, form_of
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, check_merges
 
-# Names of any text's files, those of Mikolov's Penn Treebank and of WikiText-2.
+# Names of the files: of any text, of Mikolov's Penn Treebank, and of WikiText-2.
 _NAMED = [
     [form.format(split) for split in SPLITS] for form in ("{}.txt", "ptb.{}.txt", "wiki.{}.tokens")
 ]
@@ -23,7 +23,7 @@ ENWIK8, TEXT, PYDOC = "enwik8", "text", "pydoc"
 @dataclass(frozen=True)
 class PublishedCounts:
     """A published corpus: tokens of each split with one end mark per line, and types with the end
-    mark; or bytes of each split, and kinds of bytes in all three."""
+    mark; or bytes of each split, and how many of the 256 bytes occur in them."""
 
     tokens: dict[str, int]
     types: int
@@ -43,8 +43,8 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class LanguageModelText:
-    """What decides the result, with the text itself. ``counts`` are checked, and give the sizes of
-    enwik8's splits; by default they are the corpus's published ones."""
+    """The settings that, with the text itself, determine the prepared data. ``counts`` are checked,
+    and give the sizes of enwik8's splits; by default they are the corpus's published ones."""
 
     corpus: str = option(
         "ptb, wikitext2 or enwik8, whose published counts are checked; text: any other text; "
@@ -56,8 +56,8 @@ class LanguageModelText:
     )
     folder: Path | None = option(
         "folder of train.txt, valid.txt and test.txt (or ptb.train.txt, or wiki.train.tokens, and "
-        "so on), one sentence per line, already tokenised, since lines are split at blanks only; "
-        "with --split a file; for enwik8 its file of 100 MB; pydoc takes none",
+        "so on), one sentence per line, already tokenised, since lines are split at whitespace "
+        "only; with --split a file; for enwik8 its file of 100 MB; pydoc takes none",
         positional=True,
         metavar="FOLDER",
         nargs="?",
@@ -79,31 +79,31 @@ class LanguageModelText:
         least=0,
     )
     tokenizer: str | None = option(
-        "how a text of your own is tokenised (default: none, it is split at blanks)",
+        "how a text of your own is tokenised (default: none, it is split at whitespace)",
         choices=TOKENIZERS,
     )
     lang: str | None = option("language of the text (default: en)", needs="tokenizer")
-    bpe: str | None = option("cut words into units (default: none)", choices=BPE_KINDS)
+    bpe: str | None = option("cut words into subwords (default: none)", choices=BPE_KINDS)
     merges: int | None = option(
-        "merges to learn a model; with sentencepiece the size of its vocabulary (default: 8,000)",
+        "number of merges to learn; with sentencepiece the size of its vocabulary (default: 8,000)",
         least=1,
         metavar="N",
         needs="bpe",
     )
     like: Path | None = option(
-        "data folder of an earlier preparation, whose models are to be fine-tuned: take its "
-        "dictionary, tokeniser and units; words that it lacks become <unk>",
+        "data folder of the models that are to be fine-tuned: take its dictionary, tokeniser and "
+        "BPE model; words that it lacks become <unk>",
         metavar="DATA",
     )
     counts: PublishedCounts | None = None
 
     @property
     def form(self) -> TextForm:
-        """How words and units are found, without the model of units."""
+        """The tokeniser and the kind of BPE, without a learned model of BPE."""
         return TextForm(WORD, self.tokenizer or "none", self.lang or "en", self.bpe or "none")
 
     def with_defaults(self) -> "LanguageModelText":
-        """The same with the defaults that depend on the corpus, or with the choices of ``like``."""
+        """The same with defaults that depend on the corpus, or with the settings of ``like``."""
         if self.like is not None:
             form = self._form_of_like(self.like)
             chosen: dict[str, Any] = {"unit": form.unit, "threshold": 0}

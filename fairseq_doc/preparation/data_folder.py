@@ -15,7 +15,7 @@ from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import flush, read_text, write_lines
 
-Say = Callable[[str], object]  # takes one line of a report
+Say = Callable[[str], object]  # prints one line of a report
 SETTINGS = "settings.json"
 MADE_BY = "made by"  # the key that marks a preparation's settings
 
@@ -31,7 +31,7 @@ def check_destination(destination: Path) -> None:
 
 @contextlib.contextmanager
 def new_data_folder(destination: Path, say: Say) -> Iterator[tuple[Path, Say]]:
-    """A folder to fill, and a function that says a line and keeps it for ``prepare.log``.
+    """Yields a folder to fill, and a function that prints a line and keeps it for ``prepare.log``.
 
     When all is done, the folder gets the checksums of its files and is renamed to ``destination``;
     after an error or an interruption nothing is left but new parent folders. Intermediate files go
@@ -62,9 +62,9 @@ def new_data_folder(destination: Path, say: Say) -> Iterator[tuple[Path, Say]]:
 def write_settings(
     folder: Path, kind: type, settings: Any, files: Mapping[str, Path], made_by: dict[str, str]
 ) -> None:
-    """Write what decides a result: ``settings`` (the fields of ``kind``), the contents of the files
-    read, the versions of the tools and of ``made_by``. No folder's name: the same text elsewhere
-    gives the same data."""
+    """Write what determines the data: ``settings`` (the fields of ``kind``), the checksums of the
+    files read, the versions of the tools and of ``made_by``. Folders are left out: the same text
+    elsewhere gives the same data."""
     import fairseq
 
     values, folders = asdict(settings), ("folder", "like")
@@ -78,8 +78,8 @@ def write_settings(
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings that a preparation wrote into a folder; None without a file of them. Raises
-    ``FairseqDocError`` for a file that is damaged, of something else or was removed."""
+    """The settings that a preparation wrote into a folder; None if it wrote no such file. Raises
+    ``FairseqDocError`` for a file that is damaged, was removed, or holds something else."""
     path = folder / SETTINGS
     checksums.check(path)
     if not path.exists():

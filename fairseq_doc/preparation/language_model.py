@@ -64,8 +64,8 @@ def lines_of(
 
 
 def write_text(settings: LanguageModelText, files: dict[str, Path], folder: Path, say: Say) -> None:
-    """Write three uncompressed files of words with single blanks between them, without a byte order
-    mark, which would join the first word."""
+    """Write three uncompressed files of words with single spaces between them, without a byte order
+    mark, which would become part of the first word."""
     for split, path, lines in lines_of(settings, files):
         write_lines(folder / f"{split}.txt", _words(settings.form, path, lines))
     remark = None
@@ -151,10 +151,10 @@ def binarise_as_bytes(
             words = sum(len(line.encode().split()) + 1 for line in text_lines(files[split]))
             _check_published(files[split].name, "tokens", expected.tokens[split], words)
     counts = {split: byte_text.counts_of_bytes(text) for split, text in texts.items()}
-    kinds = int(np.count_nonzero(sum(counts.values())))
-    say(f"{kinds} kinds of bytes")
+    distinct = int(np.count_nonzero(sum(counts.values())))
+    say(f"{distinct} distinct bytes")
     if expected is not None and settings.corpus == ENWIK8:
-        _check_published(ENWIK8, "kinds of bytes", expected.types, kinds)
+        _check_published(ENWIK8, "distinct bytes", expected.types, distinct)
     if settings.like is None:
         dictionary = byte_text.make_dictionary(counts["train"], settings.threshold or 0)
     else:

@@ -47,13 +47,13 @@ def _files(split: str) -> Any:
 
 @dataclass(frozen=True)
 class ParallelText:
-    """What decides the result, with the text itself."""
+    """The settings that, with the text itself, determine the prepared data."""
 
     source: str = option(
-        "source language, as its files end", REQUIRED, positional=True, metavar="SRC"
+        "source language, the ending of its files", REQUIRED, positional=True, metavar="SRC"
     )
     target: str = option(
-        "target language, as its files end", REQUIRED, positional=True, metavar="TGT"
+        "target language, the ending of its files", REQUIRED, positional=True, metavar="TGT"
     )
     folder: Path = option(
         "folder of the raw files, FILE.SRC and FILE.TGT, one sentence per line",
@@ -64,15 +64,15 @@ class ParallelText:
     train: str = option("training files, without their ending", "train", metavar="FILE")
     valid: tuple[str, ...] = _files("valid")
     test: tuple[str, ...] = _files("test")
-    bpe: str = option("how words are cut into units", BPE_KINDS[0], choices=BPE_KINDS)
+    bpe: str = option("how words are cut into subwords", BPE_KINDS[0], choices=BPE_KINDS)
     merges: int = option(
-        "merges to learn a model; with sentencepiece the size of its vocabulary",
+        "number of merges to learn; with sentencepiece the size of its vocabulary",
         16_000,
         least=1,
         metavar="N",
     )
     joint: bool = option(
-        "one model of units and one dictionary for both sides",
+        "one BPE model and one dictionary for both sides",
         False,
         action=argparse.BooleanOptionalAction,
     )
@@ -90,7 +90,10 @@ class ParallelText:
         least=1,
     )
     threshold: int = option(
-        "units that occur fewer than N times in training become <unk>", 0, metavar="N", least=0
+        "words or subwords that occur fewer than N times in training become <unk>",
+        0,
+        metavar="N",
+        least=0,
     )
 
     @property
@@ -123,8 +126,8 @@ class ParallelText:
             re.fullmatch(r"[^\s./,-]+", side) for side in self.sides
         ):
             raise FairseqDocError(
-                "expected two different languages, without . / , - or blanks, as the files end; got "
-                f"{self.source!r} and {self.target!r}"
+                "expected two different languages, the endings of the files, without . / , - or "
+                f"spaces; got {self.source!r} and {self.target!r}"
             )
         check_merges(self.bpe, None if self.merges == type(self).merges else self.merges)
         files = list(self.splits.values())
@@ -164,7 +167,7 @@ def why_dropped(pair: list[str], settings: ParallelText) -> str | None:
 
 
 def write_text(settings: ParallelText, folder: Path, data: Path, say: Say) -> None:
-    """Write the clean, tokenised text into a folder, and ``dropped.tsv`` into that of the data."""
+    """Write the clean, tokenised text into ``folder``, and ``dropped.tsv`` into ``data``."""
     if settings.tokenizer == "moses":
         for remark in filter(None, map(moses_remark, settings.sides)):
             say(remark)

@@ -1,7 +1,7 @@
-"""Clean text of one side or two -> units -> binarised data.
+"""Clean text of one side or two -> units (subwords) -> binarised data.
 
-A language model's text has one side, ``txt``: SPLIT.txt, dict.txt, SPLIT.bin. Parallel text has two,
-such as ``en`` and ``de``: SPLIT.en, dict.en.txt, SPLIT.en-de.en.bin.
+A language model's text has one side, ``txt``: SPLIT.txt, dict.txt, SPLIT.bin. Parallel text has
+two, such as ``en`` and ``de``: SPLIT.en, dict.en.txt, SPLIT.en-de.en.bin.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from fairseq_doc.preparation.tokenization import LEARN, UNKNOWN, model_name
 
 SPLITS = ("train", "valid", "test")
 ONE_SIDE = "txt"
-# What is reported of a dictionary and of a split, for {one side: ..., two: ...}.
+# Lines of the report on a dictionary and on a split, by the number of sides.
 _TYPES = {1: "dictionary: {types} types", 2: "dictionary {side}: {types:,} types"}
 _BINARISED = {
     1: "{split}: {lines} lines and {tokens} tokens binarised, {unknown} of them <unk>",
@@ -44,10 +44,10 @@ class Pipeline:
 
     forms: Mapping[str, TextForm]
     splits: Sequence[str] = SPLITS
-    merges: int = 0  # pieces with sentencepiece
-    joint: bool = True  # one model of units and one dictionary for all sides
+    merges: int = 0  # with sentencepiece the size of its vocabulary
+    joint: bool = True  # one BPE model and one dictionary for all sides
     threshold: int = 0  # units that occur less often in training become <unk>
-    like: Path | None = None  # folder of data whose dictionary and units to take
+    like: Path | None = None  # data folder whose dictionary and BPE model are used
     workers: int = 1
 
     @property
@@ -56,7 +56,7 @@ class Pipeline:
 
     def run(self, text: Path, data: Path, say: Say) -> dict[str, Counts]:
         """Fill the folder ``data`` from ``text``, which holds SPLIT.SIDE, clean words, one sentence
-        a line. Units are written beside ``data``, into a parent that :func:`new_data_folder`
+        per line. Units are written beside ``data``, into a parent that :func:`new_data_folder`
         removes. Returns {side: counts}."""
         bpe = next(iter(self.forms.values())).bpe
         if bpe == "none":

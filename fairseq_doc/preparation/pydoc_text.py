@@ -1,6 +1,6 @@
 """The ``pydoc`` topics, the prose that every CPython carries, as a small corpus.
 
-A line is a paragraph, in lower case, punctuation apart, digits as ``N``.
+A line is a paragraph, in lower case, with separated punctuation, and ``N`` for numbers.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""How long the splits of a data folder are as written, before any tokenisation.
+"""The size of the splits of a data folder as written, that is, of the raw text.
 
-Perplexity a token depends on how a text was cut into tokens. With these counts it becomes figures
-that do not: perplexity a word, bits a character, bits a byte.
+Perplexity per token depends on how a text was cut into tokens. With these counts it becomes figures
+that do not: perplexity per word, bits per character, bits per byte.
 """
 
 import json
@@ -23,9 +23,9 @@ NAME = "raw_counts.json"  # {split: its RawCounts}
 
 @dataclass(frozen=True)
 class RawCounts:
-    """The size of a text as written; a line end is a character and a byte. ``words`` are those
-    between blanks, ``characters`` Unicode's code points, ``bytes`` those of UTF-8. ``tokens`` are
-    those the text was cut into, end marks included."""
+    """The size of a raw text; a line end is a character and a byte. ``words`` are separated by
+    whitespace, ``characters`` are Unicode's code points, ``bytes`` those of UTF-8. ``tokens`` are
+    those that the text was cut into, end marks included."""
 
     lines: int
     words: int
@@ -66,8 +66,8 @@ def write(texts: Mapping[str, Iterable[str]], counts: Counts, folder: Path, say:
 
 
 def read(data: str, split: str) -> RawCounts | None:
-    """The counts of a split; None in a folder without, as fairseq-preprocess and earlier versions
-    made them. Raises ``FairseqDocError`` for a damaged file."""
+    """The counts of a split; None in a folder without them, made by fairseq-preprocess or by an
+    earlier version. Raises ``FairseqDocError`` for a damaged file."""
     path = Path(split_paths(data)[0]) / NAME
     if not path.exists():
         return None
@@ -83,8 +83,8 @@ def read(data: str, split: str) -> RawCounts | None:
 
 
 def missing(data: str, split: str) -> str:
-    """A remark on a folder without those of a split."""
+    """A remark on a folder without the counts of a split."""
     return (
-        f"no perplexity a word and no bits a character: {data} has no counts of {split} in {NAME}, "
-        "which prepare-lm writes"
+        f"no perplexity per word and no bits per character: {data} has no counts of {split} in "
+        f"{NAME}, which prepare-lm writes"
     )

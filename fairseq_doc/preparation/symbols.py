@@ -1,7 +1,7 @@
-"""Trees -> the symbols of a language model (Choe and Charniak, 2016).
+"""Linearised trees: the symbols of a language model (Choe and Charniak, 2016).
 
 ``(S (NP the dog )NP (VP barks )VP )S``: labelled brackets and lower-case words, without tags and
-the root's bracket. Rare words are ``<unk>``, or a symbol by their shape.
+without the root's bracket. Rare words are ``<unk>``, or a symbol for their shape.
 """
 
 from collections.abc import Callable, Container

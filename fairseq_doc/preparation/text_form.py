@@ -1,7 +1,7 @@
-"""Plain text <-> a model's tokens, by what the data folder says of its preparation.
+"""Plain text <-> a model's tokens, by the settings with which the data folder was prepared.
 
-Tokens are words, units of words, or bytes. A byte is named as in sentencepiece, such as ``<0x61>``;
-the line feed is the end mark ``</s>``.
+Tokens are words, units of words (subwords), or bytes. A byte is named as in sentencepiece, such as
+``<0x61>``; the line feed is the end mark ``</s>``.
 """
 
 import html
@@ -47,7 +47,7 @@ def unit_of(dictionary: Dictionary) -> str:
 
 
 def tokens_of(text: str, unit: str) -> list[str]:
-    """The tokens of plain text: its words between blanks, or its bytes in UTF-8, where a lone
+    """The tokens of plain text: its words, split at whitespace, or its bytes in UTF-8, where a lone
     surrogate is any other byte (``surrogateescape``). ``unit``: one of ``UNITS``."""
     if unit == BYTE:
         return [NAMES[byte] for byte in text.encode("utf-8", "surrogateescape")]
@@ -71,13 +71,13 @@ class TextForm:
     tokenizer: str = "none"
     language: str = "en"
     bpe: str = "none"
-    model: Path | None = None  # of the units
+    model: Path | None = None  # file of the BPE codes or of the sentencepiece model
     marks_unknown: bool = True  # <unk> stays whole; parallel text treats it as ordinary text
 
     @cached_property
     def words(self) -> Callable[[str], str]:
-        """Line -> its words, separated by single blanks. Without a tokenizer, a language model's
-        words are split as fairseq splits them, at any white space (also tabs and no-break spaces);
+        """Line -> its words, separated by single spaces. Without a tokeniser, a language model's
+        words are split as fairseq splits them, at any whitespace (also tabs and no-break spaces);
         parallel text also loses its control characters."""
         if self.tokenizer == "none" and self.marks_unknown:
             return lambda line: " ".join(tokens_of(line, WORD))
@@ -120,9 +120,9 @@ class TextForm:
         return "\n".join(map(plain, text.split("\n")))
 
     def word_spans(self, line: str, tokens: Sequence[str]) -> list[tuple[str, int]]:
-        """The words of a line as written, between blanks, each with how many of the line's
-        ``tokens`` it has. A blank that is a byte belongs to the word before it, since it ends it; at
-        the start of a line, to the first word.
+        """The words of a raw line, split at whitespace, each with how many of the line's ``tokens``
+        it has. Where tokens are bytes, a space belongs to the word before it, which it ends, and at
+        the start of a line to the first word.
 
         Raises:
             FairseqDocError: the tokens are not those of the words, one word after the other.
@@ -130,7 +130,7 @@ class TextForm:
         words = list(self._written(line))
         if [token for _, own in words for token in own] != list(tokens):
             raise FairseqDocError(
-                "expected tokens that make up the words between blanks (give units for a row a "
+                "expected tokens that make up the words between spaces (give units for a row per "
                 f"token); got others in {shown(line)}",
                 "units",
             )
@@ -151,7 +151,7 @@ class TextForm:
 
 
 def _taken(tokenized: Iterator[str], written: str) -> Iterator[str]:
-    """The next words of Moses, which make up a written one; fewer if they do not."""
+    """The next tokens of Moses, which make up the word ``written``; fewer if they do not."""
     while written and (word := next(tokenized, "")):
         plain = "-" if word == "@-@" else html.unescape(word)  # ' is &apos;
         if not written.startswith(plain):
@@ -181,7 +181,8 @@ def form_of_side(data: str | Path, side: str) -> TextForm:
 
 
 def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:
-    """The form of a folder of ``prepare-lm`` or of ``fairseq-preprocess --only-source``."""
+    """The form of a folder of ``prepare-lm`` or of ``fairseq-preprocess --only-source``.
+    ``dictionary``: that of the folder, if it is loaded already."""
     folder = Path(split_paths(str(data))[0])
     unit = unit_of(dictionary or load_dictionary(folder / "dict.txt"))
     settings = read_settings(folder)

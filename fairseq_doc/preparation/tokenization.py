@@ -29,13 +29,13 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def model_name(bpe: str, side: str | None = None) -> str:
-    """The file of a data folder with the model of units of all its text, or of one side's."""
+    """The file in a data folder of the BPE model of all its text, or of one side's."""
     return _MODELS[bpe].format("" if side is None else f".{side}")
 
 
 def clean(line: str) -> str:
-    """Replace white space and control characters, line separators among them, by single blanks.
-    Remove blanks at both ends and a byte order mark at the start."""
+    """Replace whitespace and control characters, line separators among them, by single spaces.
+    Remove spaces at both ends and a byte order mark at the start."""
     return " ".join(CONTROL.sub(" ", line.removeprefix("\ufeff")).split())
 
 
@@ -56,7 +56,7 @@ def moses_remark(language: str) -> str | None:
 
 
 def make_tokenizer(name: str, language: str) -> Callable[[str], str]:
-    """A function from a clean line to its words with single blanks between them."""
+    """A function from a clean line to its words with single spaces between them."""
     if name == "none":
         return str
     encode = moses(language).encode
@@ -64,14 +64,14 @@ def make_tokenizer(name: str, language: str) -> Callable[[str], str]:
     def tokenize(line: str) -> str:
         if holds_long_word(line):  # a million dots would take Moses hours
             return line
-        return " ".join(encode(line).split())  # Moses writes two blanks before a final .'
+        return " ".join(encode(line).split())  # Moses writes two spaces before a final .'
 
     return tokenize
 
 
 def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
-    """A function from a line of words to its units. ``model`` is a file of subword-nmt's codes or
-    sentencepiece's model; raises ``FairseqDocError`` for an unusable one."""
+    """A function from a line of words to its subword units. ``model`` is a file of subword-nmt's
+    codes or sentencepiece's model; raises ``FairseqDocError`` for an unusable one."""
     checksums.check(model)
     check_input(model, again=True)
     if bpe == "subword_nmt":
@@ -98,13 +98,13 @@ def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
 
 
 def check_merges(bpe: str, merges: int | None) -> None:
-    """Refuse a number of merges that was given (None: by default) where there are no units."""
+    """Refuse a number of merges (None: not given) where there is no BPE."""
     if bpe == "none" and merges is not None:
         raise FairseqDocError(f"--merges {merges}: expected none with --bpe none")
 
 
 def learn_merges(lines: Iterator[str], model: Path, merges: int) -> str:
-    """Write subword-nmt's codes; returns a report."""
+    """Learn subword-nmt's codes and write them to ``model``; returns a report."""
     from subword_nmt.learn_bpe import learn_bpe
 
     codes = io.StringIO()
@@ -126,7 +126,7 @@ def learn_merges(lines: Iterator[str], model: Path, merges: int) -> str:
 
 
 def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> str:
-    """Write sentencepiece's model; returns a report."""
+    """Learn sentencepiece's model and write it to ``model``; returns a report."""
     import sentencepiece
 
     out = io.BytesIO()
@@ -167,18 +167,18 @@ def untokenised(lines: Iterable[str], name: str = "train") -> str | None:
         return None
     return (
         f"warning: {name} looks untokenised: {attached} commas are attached to words, "
-        f"{separate} separate; text is split only at blanks, so 'word,' and 'word' are different "
-        "words; --tokenizer moses separates them"
+        f"{separate} separate; text is split only at whitespace, so 'word,' and 'word' are "
+        "different words; --tokenizer moses separates them"
     )
 
 
 def holds_long_word(line: str) -> bool:
-    """Whether a word is so long that Moses or subword-nmt would take very long."""
+    """Whether a word is so long that Moses or subword-nmt would take far too long."""
     return len(line) > MAX_WORD and any(len(word) > MAX_WORD for word in line.split())
 
 
 def why_unusable(line: str, bpe: str) -> str | None:
-    """Why no split may hold this line of words; None for a usable line."""
+    """Why this line of words may be in no split; None for a usable line."""
     if not line:
         return "is empty"
     if bpe == "subword_nmt" and holds_long_word(line):

@@ -3,7 +3,7 @@
 The finished folder holds
 
     dict.txt, {train,valid,test}.*   for --task bptt_language_modeling
-    text/{train,valid,test}.txt      the symbols as text, a tree a line
+    text/{train,valid,test}.txt      the symbols as text, one tree per line
     trees/{train,valid,test}.mrg     their trees, one per line
     pairs/                           with --pairs: for --task translation -s words -t symbols
 """
@@ -46,7 +46,7 @@ def _files(default: str) -> str:
 
 @dataclass(frozen=True)
 class Treebank:
-    """What decides the result, with the trees."""
+    """The settings that, with the trees, determine the prepared data."""
 
     folder: Path = option("folder of the trees", REQUIRED, positional=True, metavar="FOLDER")
     train: str = _files("train.mrg")

@@ -1,5 +1,5 @@
-"""Constituency trees in brackets, as the Penn Treebank and parsers write them, kept flat: words,
-tags and brackets."""
+"""Constituency trees in brackets, as the Penn Treebank and parsers write them, kept as three lists:
+words, tags and brackets."""
 
 import os
 import re
@@ -47,7 +47,7 @@ class TreeBuilder:
         self.words: list[str] = []
         self.tags: list[str] = []
         self.brackets: list[Bracket] = []
-        self.unclosed: list[int] = []  # places in brackets, from the outermost
+        self.unclosed: list[int] = []  # indices of ``brackets``, the outermost first
 
     def open(self, label: str) -> None:
         self.unclosed.append(len(self.brackets))
@@ -80,8 +80,8 @@ def parse_tree(
             leave out constituents without words, as EVALB does.
         sentence: gives the words and tags, for trees without tags or with other marks of unknown
             words. None: every word needs its tag.
-        tagged: with a sentence, the bracket around one word is its tag; else it is a tag only if
-            it is XX or the sentence's own, and a constituent otherwise.
+        tagged: used with ``sentence``. True: the bracket around a single word is its tag. False:
+            it is a tag if it is XX or the sentence's own tag, and a constituent otherwise.
 
     Raises:
         FairseqDocError: a damaged tree; not as many words as the sentence has.

@@ -43,7 +43,7 @@ class DecodingOptions:
 
     @property
     def grid(self) -> list[tuple[int, float]]:
-        """Pairs (beam, length penalty) in ascending order, in which ties are resolved."""
+        """Pairs (beam, length penalty) in ascending order; of equally good ones the first wins."""
         beams = self.beams.split(",")
         if not all(beam.strip().isdecimal() and int(beam) > 0 for beam in beams):
             raise FairseqDocError(

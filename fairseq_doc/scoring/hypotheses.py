@@ -57,7 +57,7 @@ class ReadOptions:
         "score lines with <unk> or \u2047 as they are, and report the number of such hypotheses",
         False,
     )
-    lang: str = option("language for --tokenizer; --data knows its own", "en")
+    lang: str = option("language for --tokenizer; --data records its own", "en")
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def find_undoing(
 
 
 def without_blanks(line: str) -> str:
-    """A line in lower case, without blanks and escapes of tokenisation, so that raw and tokenised
+    """A line in lower case, without spaces and escapes of tokenisation, so that raw and tokenised
     text are equal."""
     return "".join(html.unescape(line.replace(" @-@ ", "-")).split()).casefold()
 
@@ -217,8 +217,9 @@ def undone_targets(
     references: Sequence[str],
     undoing: Undoing,
 ) -> tuple[list[str | None], int | None]:
-    """The targets as plain text, None for one with an unknown word, and how many agree with the
-    reference up to blanks, case and unknown words; without T- lines None. Too few agreeing ones are an error."""
+    """The targets as plain text, None for one with an unknown word; and how many agree with the
+    reference apart from spaces, case and unknown words, None without T- lines. Raises
+    ``FairseqDocError`` if too few agree."""
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     if not targets:
         return [None] * len(generated), None

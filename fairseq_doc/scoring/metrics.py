@@ -28,8 +28,8 @@ class Metric:
         return max(values, key=lambda key: self.sign * values[key])
 
     def ceiling(self, targets: Iterable[str | None], references: Iterable[str]) -> float | None:
-        """The value of undone targets, which a perfect output would have too. Those that are None are
-        left out; None if all are, and for a metric of errors."""
+        """The value of the targets after undoing BPE and tokenisation, which a perfect output would
+        have too. Targets that are None are left out; None if all are, and for an error rate."""
         pairs = zip(targets, references, strict=True)
         known = [self.statistics(target, own) for target, own in pairs if target is not None]
         return min(100.0, self.value(np.sum(known, axis=0))) if known and self.sign > 0 else None
@@ -63,7 +63,8 @@ def bleu_of(language: str, **settings: Any) -> Any:
 
 
 def sacrebleu_metric(name: str, scorer: Any) -> Metric:
-    """The metric of a scorer of sacrebleu, by the two methods with which it scores resamples."""
+    """The metric of a scorer of sacrebleu, by the two methods with which sacrebleu scores
+    bootstrap samples."""
     return Metric(
         name,
         1,

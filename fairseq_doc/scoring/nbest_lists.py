@@ -52,7 +52,7 @@ class NBestList:
     texts: list[str]  # (n,) plain text, or trees in brackets
     first_pass: np.ndarray  # (n,) ln P or other scores; larger is better
     keys: Sequence[str] = ()  # (n,) names of the candidates, if the file has them
-    target: str | None = None  # what was to be generated, as plain text, without unknown words
+    target: str | None = None  # the T- line as plain text; None if it has unknown words
 
     @cached_property
     def words(self) -> np.ndarray:

@@ -26,7 +26,7 @@ from fairseq_doc.evaluation.progress import track
 from fairseq_doc.scoring.metrics import Metric
 from fairseq_doc.scoring.nbest_lists import NBestList
 
-MAX_ROUNDS = 5  # maximal number of rounds of tuning with carried states
+MAX_ROUNDS = 5  # maximum number of rounds of tuning with carried states
 Rows = list[np.ndarray]  # for each of n candidates, ln P of its tokens and the end mark
 
 
@@ -132,9 +132,8 @@ class Rescorer:
 
         Carried states depend on the weights. So with ``carry`` the lists are scored again with the
         weights found, and the weights tuned again, until they repeat, at most ``MAX_ROUNDS`` times
-        (once more if the first weights, zeros, are not in the grid).
-        The result is the best of the weights with which lists were scored, so that its value can be
-        reproduced.
+        (once more if the first weights, w = b = 0, are not in the grid). The result is the best of
+        the weights with which lists were scored, so that its value can be reproduced.
         """
         weights = Weights()
         rounds: dict[Weights, tuple[dict[Weights, float], list[Rows]]] = {}

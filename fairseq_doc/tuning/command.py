@@ -25,9 +25,10 @@ PROGRAM = "fairseq-train"
 # The tuner sets them, or reads a trial's value from checkpoints that would lack it.
 _REFUSED = ("save_dir", "restore_file", "no_save", "disable_validation")
 
-# A stored command may hold flags, numbers and choices, except these two flags,
+# A stored command, which may be a stranger's, may have options that are flags, numbers or choices,
+# except for these two flags, which use other programs.
 _OTHER_PROGRAMS = ("azureml_logging", "use_plasma_view")
-# and these texts. Other texts can name a file to write or code to run.
+# Of options whose value is a text it may have these; others could name a file to write, or code.
 _TEXTS = """adafactor_eps adam_betas adamax_betas adaptive_softmax_cutoff batch_size_valid
     best_checkpoint_metric decoder_attention decoder_output_dim doc_components eval_bleu_detok
     gen_subset layer_dims lr max_tokens_valid phase_ratio source_lang stop_above target_lang
@@ -51,8 +52,9 @@ class Command:
 
 
 def parsed(words: Sequence[str], added: Sequence[str] = ()) -> tuple[dict[str, Action], Namespace]:
-    """({option: its action in fairseq's parser}, settings) of a command line followed by the words ``added``.
-    Options that are added while parsing are included."""
+    """Parse a command line followed by the words ``added``. Returns ({option: its action in
+    fairseq's parser}, the settings). The options of the model, the task and other parts that the
+    command line chooses are included."""
     if not words or os.path.basename(words[0]) != PROGRAM:
         raise FairseqDocError(
             f"expected the training to tune, -- {PROGRAM} DATA ..., after the other arguments; got "
@@ -97,7 +99,8 @@ def read_command(words: Sequence[str], space: Mapping[str, Any]) -> Command:
         if name in given | tuned:
             raise FairseqDocError(
                 f"--{name.replace('_', '-')} cannot be given, since every training has its own "
-                "checkpoints and is rated by its best validation; --finetune-from-model is allowed"
+                "checkpoints and is rated by its best validation score; --finetune-from-model is "
+                "allowed"
             )
     if both := sorted(given & tuned):
         option = f"--{both[0].replace('_', '-')}"
@@ -116,9 +119,9 @@ def read_command(words: Sequence[str], space: Mapping[str, Any]) -> Command:
 
 
 def with_options(command: Command, settings: Settings, words: Sequence[str]) -> Command:
-    """A trial's training with further options, which replace those of the study's command. Since the
-    study may be a stranger's, an option that could write or run something elsewhere must be repeated
-    in ``words`` as a sign of trust."""
+    """A trial's training with the further options ``words``, which replace those of the study's
+    command. Since the study may be a stranger's, an option that could write or run something
+    elsewhere must be repeated in ``words`` as a sign of trust."""
     if words and not words[0].startswith("-"):
         raise FairseqDocError(
             f"expected options for the study's training after --; got {shown(words[0])}"
@@ -159,8 +162,8 @@ def _is_harmless(action: Action | None) -> bool:
 def _refuse(options: Sequence[Sequence[str]]) -> None:
     if options:
         raise FairseqDocError(
-            f"the study's command has {shown(shlex.join(options[0]), 500)}, which could write or run "
-            "something outside the training's folder; if you trust it, repeat it after --"
+            f"the study's command has {shown(shlex.join(options[0]), 500)}, which could write or "
+            "run something outside the training's folder; if you trust it, repeat it after --"
         )
 
 

@@ -171,9 +171,9 @@ def _check_data(data: str, folder: Path) -> None:
 
 
 def _evaluation(system: Command, folder: Path, reference: str | None) -> dict[str, Any]:
-    """``valid`` and ``test`` of a finished training (perplexities, or the best validation and
+    """``valid`` and ``test`` of a finished training (perplexities, or the best validation score and
     BLEU; None if infinite), and ``FACTS``. They are kept in the folder, with what they were
-    computed from: the digests of checkpoint and reference."""
+    computed from: the data folder and the checksums of checkpoint and reference."""
     checkpoint = folder / CHECKPOINTS / "checkpoint_best.pt"
     data, path = system.args.data, folder / "evaluation.json"
     source = {"checkpoint": checksums.sha256_of(checkpoint), "data": data}
@@ -239,17 +239,17 @@ def _facts(log: Path) -> dict[str, Any]:
 
 
 def summary(values: Sequence[float], baseline: Sequence[float]) -> dict[str, float | None]:
-    """``mean``; standard ``deviation`` (n - 1); ``distance`` of the mean from the baseline's mean;
-    ``distance_in_deviations``, the distance divided by the root of the mean of both variances. None
-    where more seeds are needed."""
+    """``mean``; standard ``deviation`` (n - 1); ``distance``, the mean minus the baseline's mean,
+    with its sign; ``distance_in_deviations``, the same divided by the pooled standard deviation
+    (the root of the mean of both variances). None where more seeds are needed."""
     distance = statistics.mean(values) - statistics.mean(baseline)
     deviations = [statistics.stdev(own) for own in (values, baseline) if len(own) > 1]
-    both = math.hypot(*deviations) / math.sqrt(2) if len(deviations) == 2 else 0.0
+    pooled = math.hypot(*deviations) / math.sqrt(2) if len(deviations) == 2 else 0.0
     return {
         "mean": statistics.mean(values),
         "deviation": deviations[0] if len(values) > 1 else None,
         "distance": distance,
-        "distance_in_deviations": distance / both if both else None,
+        "distance_in_deviations": distance / pooled if pooled else None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Limits of a training: the options that may grow when it is resumed."""
+"""Limits of a training: the options that may be raised when it is resumed."""
 
 import math
 from argparse import ArgumentParser, Namespace
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fairseq_doc.tuning.settings import differences
 
 LIMITS = ("--max-epoch", "--max-update", "--stop-time-hours")  # 0, the default, means no limit
-# Learning rates that need the last update
+# Learning-rate schedulers that depend on the last update
 _BY_UPDATES = ("cosine", "polynomial_decay", "tri_stage")
 
 

@@ -87,7 +87,8 @@ def write_report(tuned: Tuned, folder: Path) -> dict[str, Any]:
 
 
 def best_of_half(trials: Sequence[FrozenTrial], maximize: bool) -> dict[str, Any]:
-    """The noise of the search itself: the best value of a random half of the trials.
+    """How much the result depends on the luck of the search: the best value of a random half of the
+    trials.
 
     Sort n values, the best first. The k-th is the best of m values drawn without replacement with
     probability C(n - k, m - 1) / C(n, m). Diverged trials count as the worst; halves in which all

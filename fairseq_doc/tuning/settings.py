@@ -15,6 +15,7 @@ from fairseq_doc.options import REQUIRED, option
 READY = Path(__file__).parent / "spaces"
 LEARNING = ("gp", "tpe")  # samplers that learn from earlier trials
 SAMPLERS = (*LEARNING, "qmc", "random")
+# Options of the search, which a report and a rerun do not have.
 OF_TUNING = ("trials", "sampler", "startup-trials", "enqueue", "retry", "seed", "keep")
 Value: TypeAlias = bool | int | float | str
 Settings: TypeAlias = Mapping[str, Value]  # {option without its dashes: value}
@@ -132,7 +133,7 @@ def short(settings: Settings) -> str:
 
 
 def value_text(value: float) -> str:
-    """A value for a reader; it is infinite if the training diverged."""
+    """A value for a reader; an infinite one means that the training diverged."""
     return "diverged" if math.isinf(value) else f"{value:.4f}"
 
 
@@ -144,7 +145,7 @@ def duration(seconds: float) -> str:
 
 
 def grouped(words: Sequence[str]) -> list[list[str]]:
-    """Each option with its values; first the words before all options."""
+    """Each option with its values; first the words before all options, such as the program."""
     options: list[list[str]] = [[]]
     for word in words:
         if re.match("--?[A-Za-z]", word):  # not a negative number

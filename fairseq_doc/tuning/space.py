@@ -72,7 +72,8 @@ def parse_space(data: Any, name: str, kinds: Kinds | None = None) -> Space:
 
 
 def _distribution(values: Any, kind: type | None) -> Distribution:
-    """Optuna itself refuses an empty list, and ``log`` with low <= 0 or with a step."""
+    """Optuna's distribution for the ``values`` of an option of this ``kind``. Optuna itself refuses
+    an empty list, and ``log`` with low <= 0 or with a step."""
     keys = set(values) if isinstance(values, dict) else set()
     if keys == {"choices"} and isinstance(values["choices"], list):
         return CategoricalDistribution(values["choices"])

@@ -31,7 +31,7 @@ HEARTBEAT = 60  # seconds between the heartbeats of a running trial in a databas
 STALE = 300  # seconds without a heartbeat after which a trial's process counts as killed
 
 # User attributes of a trial
-FOLDER = "slot"  # the number of its folder: that of its first attempt; the key of version 0.5.0
+FOLDER = "slot"  # the number of its folder, that of its first attempt; named as in version 0.5.0
 ORIGIN = "origin"  # the trial of another study that its settings come from
 PROBLEM = "problem"  # the last line of the log of a failed training
 

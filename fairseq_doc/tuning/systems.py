@@ -29,8 +29,8 @@ SYSTEMS = {
         "doc": f"--arch lstm_luong_doc_small --doc-components 0,0,2,2 {_BALANCE}",
     },
 }
-# A text with fewer tokens than the first number gets the size of the quick start and little dropout;
-# with fewer than the second, the small size; a longer text gets the size for Penn Treebank.
+# A text with fewer tokens than the first number gets the size of the quick start and little
+# dropout; one with fewer than the second, the small size; a longer one the size for Penn Treebank.
 _TINY, _SMALL = 300_000, 3_000_000
 _DROPOUTS = " ".join(f"--{name}-dropout 0.1" for name in ("input", "hidden", "output", "weight"))
 _TINY_WORDS = {
@@ -38,8 +38,8 @@ _TINY_WORDS = {
     "mos": "--doc-components 0,0,0,4 --component-dropout 0.1",
     "doc": "--doc-components 0,0,2,2 --component-dropout 0.1",
 }
-# Options that are added if the command lacks them: to every training, then to one of a language
-# model, where those of the optimizer are added only if the command does not name another one.
+# Options that are added to a command that lacks them: _PACKAGE and _CRITERION to every one, _USUAL
+# to that of a language model, and _OPTIMIZER to that of a language model without --optimizer.
 _PACKAGE = ("--user-dir fairseq_doc", "--no-epoch-checkpoints")
 _CRITERION = "doc_cross_entropy"  # the systems use its options
 _USUAL = (
@@ -62,7 +62,7 @@ def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     has itself.
 
     The number of epochs is such that 20 million tokens are read in all, but at least 10 and at most
-    40. Averaging starts after a tenth of them without a better validation.
+    40. Averaging starts after a tenth of them without a better validation loss.
     """
     if words[1].startswith("-"):
         raise FairseqDocError(f"expected fairseq-train DATA, then options; got {shown(words[1])}")
@@ -119,8 +119,7 @@ def chosen_systems(
 ) -> dict[str, Command]:
     """The systems, {name: command}: ``predefined`` ones, by name, and ``own`` ones, NAME=OPTIONS.
     For the predefined ones the shared command line ``words`` is completed, and ``remark`` receives
-    a line on what was added. fairseq's parser checks each system before any
-    training.
+    a line on what was added. fairseq's parser checks each system before any training.
 
     Raises:
         FairseqDocError: an unknown or repeated name, no system, a name that cannot be

@@ -34,7 +34,8 @@ COMMAND, LOG, CHECKPOINTS, LOCK = "command.txt", "log.txt", "checkpoints", "lock
 POLL = 0.1  # seconds between looks at a training
 STOP_AFTER = 20.0  # seconds between SIGTERM and SIGKILL
 MAX_SEEDS = 1_000
-_PART = 1 << 16  # bytes of the first part of a log, with the dictionary's size, and of the last one
+# Bytes that are read from a log: at its start, for the dictionary's size, and at its end.
+_PART = 1 << 16
 _CONTINUED = "fairseq_doc: continued"  # a line in a log
 _DONE = re.compile(r"\bdone training in [\d.]+ seconds")
 _DIVERGED = re.compile(
@@ -90,8 +91,9 @@ class Training:
         return shlex.split(read_text(path))[1:-2]
 
     def run(self, workers: int, ending: threading.Event) -> float:
-        """Train to the end or until ``ending`` is set. Returns the best validation, infinite if the
-        training diverged. Unless OMP_NUM_THREADS is set, ``workers`` trainings share the cores.
+        """Train to the end or until ``ending`` is set. Returns the best validation score, infinite
+        if the training diverged. Unless OMP_NUM_THREADS is set, ``workers`` trainings share the
+        cores.
 
         Raises:
             Interrupted: ``ending`` was set.
@@ -192,9 +194,9 @@ def train_seeds(
     bounded: bool = False,
 ) -> dict[str, dict[int, float]]:
     """Train each command with the seeds 1 to ``seeds``, which also replace ``{seed}`` in it.
-    Returns {name: {seed: the best validation, infinite if it diverged}}. Finished trainings are not
-    repeated; a failure raises ``FairseqDocError``. ``remark`` receives a line for each training
-    that ends; ``bounded`` as in :class:`Training`."""
+    Returns {name: {seed: the best validation score, infinite if it diverged}}. Finished trainings
+    are not repeated; a failure raises ``FairseqDocError``. ``remark`` receives a line for each
+    training that ends; ``bounded`` as in :class:`Training`."""
     trainings = {}
     for seed in range(1, seeds + 1):
         for name, command in commands.items():
@@ -226,7 +228,8 @@ def _stop(process: subprocess.Popen) -> None:
 
 
 def best_value(folder: Path, maximize: bool) -> float:
-    """The best validation in a folder's checkpoints, which may be NaN. No weights are read."""
+    """The best validation score in a folder's checkpoints, which may be NaN. No weights are
+    read."""
     bests = []
     for path in (folder / "checkpoint_last.pt", folder / "checkpoint_best.pt"):
         if path.exists():
@@ -237,8 +240,8 @@ def best_value(folder: Path, maximize: bool) -> float:
     bests = [best for best in bests if best is not None]
     if not bests:
         raise FairseqDocError(
-            f"{folder} has no checkpoint with a best validation: did the training validate and "
-            "save?"
+            f"{folder} has no checkpoint with a best validation score: did the training validate "
+            "and save?"
         )
     numbers = [float(value) for value in bests if not math.isnan(value)]
     return (max if maximize else min)(numbers, default=math.nan)

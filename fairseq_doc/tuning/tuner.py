@@ -51,7 +51,8 @@ def tune(settings: Options) -> dict[str, Any]:
     refuse_links(settings.folder)
     if not tuned.study.get_trials() and any(settings.folder.glob("trial-*")):
         raise FairseqDocError(
-            f"dir: {settings.folder} holds trials of another study; remove it, or give another --dir"
+            f"dir: {settings.folder} holds trials of another study; remove it, or give another "
+            "--dir"
         )
     _retry(tuned.study, settings)
     for origin, tried in enqueued:
@@ -88,7 +89,7 @@ def _best_settings(storage: BaseStorage, name: str, space: Space) -> tuple[str, 
 
 
 def _retry(study: Study, settings: Options) -> None:
-    """Mark trials as failed whose process was killed, and enqueue them again."""
+    """Mark trials whose process was killed as failed, and enqueue them again."""
     running = {t.number: t for t in study.get_trials(states=(TrialState.RUNNING,))}
     for own in set(settings.retry or ()):
         if own not in running:
@@ -137,8 +138,8 @@ class Tuner:
         return self._settings.trials - len(complete)
 
     def _objective(self, trial: Trial) -> float:
-        """Train with a trial's settings, or return the value of an earlier trial with the same.
-        NaN is Optuna's value of a failure."""
+        """Train with a trial's settings, or return the value of an earlier trial with the same
+        settings. NaN tells Optuna that the trial failed."""
         if FOLDER not in trial.user_attrs:
             trial.set_user_attr(FOLDER, trial.number)
         # Not trial.params: an enqueued trial may hold other options.
@@ -191,8 +192,8 @@ class Tuner:
         self._ending.set()
 
     def _remove_checkpoints(self, trials: list[FrozenTrial], best: FrozenTrial | None) -> None:
-        """Remove the checkpoints of all ended trials except the best one, and except where a retry of
-        the trial trains, here or in another process."""
+        """Remove the checkpoints of all ended trials except the best one, and except where a retry
+        of the trial trains, here or in another process."""
         own = trial_folder(self._settings.folder, best) if best else None
         for trial in trials:
             folder = trial_folder(self._settings.folder, trial)

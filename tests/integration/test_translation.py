@@ -131,7 +131,9 @@ def test_interactive_takes_any_line_of_utf8_up_to_the_limit(translator, parallel
     source.write_bytes(b"\xef\xbb\xbfw1 w2\n")
     assert generated(run_here(command), "S") == {0: [["w1 w2"]]}
     source.write_bytes(b"w1 w2\nw3 \xff\n")
-    assert "lines.txt: line 2 is not UTF-8: byte 0xff at 4" in error_of(call_here(command)[0])
+    assert "lines.txt: line 2 is not UTF-8: byte 0xff at position 4" in error_of(
+        call_here(command)[0]
+    )
 
 
 def test_translate_gives_what_fairseq_generate_gives(parallel, translator, other):

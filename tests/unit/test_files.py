@@ -79,7 +79,7 @@ def test_lines_end_at_line_feeds_and_a_byte_order_mark_is_no_text(content, lines
     [
         ("a\n".encode("utf-16"), "text is UTF-16; .*iconv -f UTF-16 -t UTF-8"),
         ("\ufeffa\n".encode("utf-16-be"), "text is UTF-16"),
-        (b"a\nb\xffc\n", "text: line 2 is not UTF-8: byte 0xff at 2"),
+        (b"a\nb\xffc\n", "text: line 2 is not UTF-8: byte 0xff at position 2"),
         (gzip.compress(TEXT, mtime=0)[:-20], "text is damaged"),
     ],
 )

@@ -57,7 +57,7 @@ def test_the_regression_finds_what_the_times_depend_on(corpus):
     scored = (i for i in range(1, 800) if i % 200 > 1)  # the first has no score
     both = sum(all(usable[i - 1 : i + 1]) for i in scored)
     assert head.startswith(f"{both} of 800 words") and one.split()[1:] == two.split()[1:]
-    assert difference == "two less one, in other stories: 0.00000 +- 0.00000"
+    assert difference == "two minus one, held out: 0.00000 +- 0.00000"
     _, _, slope, before, gain, held_out, *_ = one.split()
     assert float(slope) == pytest.approx(3, abs=0.15)
     assert float(before) == pytest.approx(1.5, abs=0.15)

@@ -269,7 +269,7 @@ def test_every_byte_is_a_token(tmp_path):
     assert tokens(tmp_path / "bin", "train") == [[a, a, b, end], [end], [a, "<0xFF>"]]
     assert tokens(tmp_path / "bin", "valid") == [[unknown, unknown, unknown, a, unknown, end]]
     assert tokens(tmp_path / "bin", "test") == [[b]]
-    assert said[:2] == ["8 kinds of bytes", "dictionary: 7 types"] and len(said) == 8
+    assert said[:2] == ["8 distinct bytes", "dictionary: 7 types"] and len(said) == 8
     assert "valid: 1 lines and 6 bytes binarised, 4 of them <unk>" in said
     assert "valid: 1 lines, 1 words, 4 characters and 6 bytes as written" in said
     prepared(tmp_path, tmp_path / "rare", unit="byte", threshold=2)
@@ -305,7 +305,7 @@ SPLIT = PublishedCounts({"train": 12, "valid": 5, "test": 3}, types=5)
 
 def test_a_file_is_cut_into_its_splits(whole, tmp_path):
     said, files = prepared(whole, tmp_path / "bin", "enwik8", counts=SPLIT)
-    assert set(files) == DATA and said[0] == "5 kinds of bytes"
+    assert set(files) == DATA and said[0] == "5 distinct bytes"
     names = {"a": "<0x61>", "b": "<0x62>", "c": "<0x63>", "\n": "</s>", "?": "<unk>"}
     for split, lines in (
         ("train", ["ab\n", "abc\n", "abcab"]),
@@ -319,7 +319,7 @@ def test_a_file_is_cut_into_its_splits(whole, tmp_path):
     "content, facts",
     [
         (b"ab\n", ["the 20 bytes of enwik8; got 3", "text FILE --split 90,5,5 --unit byte"]),
-        (b"ab\nabc\nabcabc\nabccc\n", ["expected 5 kinds of bytes, as published; got 4"]),
+        (b"ab\nabc\nabcabc\nabccc\n", ["expected 5 distinct bytes, as published; got 4"]),
         (gzip.compress(b"ab\n", mtime=0), ["is compressed: unpack it"]),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_training_that_diverges_has_the_worst_value_and_is_not_repeated(log, t
         ("raise SystemExit(3)", "exit status 3, no output"),
         ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL"),
         ("raise FloatingPointError('gradients are inconsistent')", "FloatingPointError: grad"),
-        ("", "no checkpoint with a best validation"),
+        ("", "no checkpoint with a best validation score"),
     ],
 )
 def test_a_training_that_fails_says_why(program, problem, train):
