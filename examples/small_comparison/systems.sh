@@ -11,6 +11,7 @@ systems=(
     "doc2=$doc2"
     "doc1=$mixture --layer-dims 166,166,120 --doc-components 0,1,0,3"
 )
+# Nine epochs are 27 checks of 277 updates, 7,479 in all: a third of the text between two checks.
 case "${SCHEDULE:=averaged}" in
 averaged)
     schedule=(--optimizer averaged_adam --adam-betas "(0.0,0.999)"

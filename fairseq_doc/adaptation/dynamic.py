@@ -8,9 +8,10 @@ Each segment of T steps is scored; then the model learns from it:
 
 g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
 training text (:mod:`fairseq_doc.adaptation.gradient_statistics`), theta_0 the trained weights, to
-which theta returns at the end. The factor s is not published. M averages over B columns, so a
-typical gradient of one stream is sqrt(B) times as long; no update is longer than ``bound`` times
-the update that such a gradient makes.
+which theta returns at the end. The factor s is an addition of this package: with an infinite
+``bound`` the update is the published one. M averages over B columns, so a typical gradient of one
+stream is sqrt(B) times as long; no update is longer than ``bound`` times the update that such a
+gradient makes.
 
 The next segment starts from the state that the older weights computed. Each model of an ensemble
 learns from its own NLL. D's mean is over all weights, as in deepmind/lamb;

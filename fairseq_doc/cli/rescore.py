@@ -149,6 +149,7 @@ def run(settings: Options) -> dict[str, Any]:
         kaldi = settings.first_pass, settings.costs, settings.reference
         lists, references = read_kaldi(settings.nbest, *kaldi)
     else:
+        # A model of words takes tokenised candidates; a model with a tokeniser reads raw text.
         plain = replace(form, language=WORDS.language) != WORDS
         more = settings.nbest_data, settings.reference, plain
         lists, references = read_translations(settings.nbest, *more)

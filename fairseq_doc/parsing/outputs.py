@@ -51,7 +51,7 @@ def candidate_lists(
         if not candidates:
             counts[FLAT] += 1
             flat = _rooted(sentence, ("S", 0, len(sentence.words)))
-            candidates.append((0.0, bracketed(flat)))
+            candidates.append((0.0, bracketed(flat)))  # the only candidate, so any score
         lists.append(candidates)
     return lists, counts
 

@@ -88,7 +88,7 @@ class Training:
         path = self.folder / COMMAND
         if not path.exists():
             return self._words
-        return shlex.split(read_text(path))[1:-2]
+        return shlex.split(read_text(path))[1:-2]  # without the program and --save-dir FOLDER
 
     def run(self, workers: int, ending: threading.Event) -> float:
         """Train to the end or until ``ending`` is set. Returns the best validation score, infinite
