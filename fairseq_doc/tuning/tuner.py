@@ -139,7 +139,7 @@ class Tuner:
 
     def _objective(self, trial: Trial) -> float:
         """Train with a trial's settings, or return the value of an earlier trial with the same
-        settings. NaN tells Optuna that the trial failed."""
+        settings. NaN: the trial has failed."""
         if FOLDER not in trial.user_attrs:
             trial.set_user_attr(FOLDER, trial.number)
         # Not trial.params: an enqueued trial may hold other options.
