@@ -178,8 +178,6 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
             f"--state-dropout 0; got {cfg.state_dropout}": not cfg.state_dropout,
         }
         check_needs("--recurrent-dropout", needs, cfg.recurrent_dropout)
-        is_rhn = {f"--cell rhn; got {cfg.cell}": cell.name == "rhn"}
-        check_needs("--rhn-depth", is_rhn, cfg.rhn_depth != LSTMMelisLanguageModelConfig.rhn_depth)
         is_lstm = {f"--cell lstm; got {cfg.cell}": cell.name == "lstm"}
         check_needs("--mogrifier-rounds", is_lstm, cfg.mogrifier_rounds)
         require(cfg.embedding_ratio > 0, "embedding_ratio", "above 0", cfg.embedding_ratio)

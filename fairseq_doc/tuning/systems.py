@@ -72,7 +72,9 @@ def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--task", default=TASK, choices=SYSTEMS)
     parser.add_argument("--criterion", choices=[_CRITERION])
-    task = parser.parse_known_args(list(words))[0].task
+    parser.add_argument("--optimizer", default="nt_asgd")
+    args, _ = parser.parse_known_args(list(words))
+    task = args.task
     added, fields = [*_PACKAGE, f"--criterion {_CRITERION}"], dict.fromkeys(_TINY_WORDS, "")
     size = "small"
     if task == TASK:
@@ -82,7 +84,9 @@ def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         size = "small" if tokens < _SMALL else "ptb"
         epochs = min(40, max(10, 20_000_000 // max(1, tokens)))
         added += _USUAL
-        check_needs("--optimizer", {"--lr, too": "--lr" in given}, "--optimizer" in given)
+        # The systems' own learning rates are those of nt_asgd.
+        is_other = args.optimizer != "nt_asgd"
+        check_needs(f"--optimizer {args.optimizer}", {"--lr, too": "--lr" in given}, is_other)
         if "--optimizer" not in given:
             added += [*_OPTIMIZER, f"--nonmono {max(2, epochs // 10)}"]
         if not given & {"--max-epoch", "--max-update"}:

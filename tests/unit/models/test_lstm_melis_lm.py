@@ -85,7 +85,6 @@ def test_the_width_is_the_largest_within_the_budget(
         ({"num_params": 50}, "--num-params: expected at least 64, .*with 20 words; got 50"),
         ({"layers": 0}, "layers must be at least 1; got 0"),
         ({"rhn_depth": 0, "cell": "rhn"}, "rhn_depth must be at least 1; got 0"),
-        ({"rhn_depth": 3}, "--rhn-depth needs --cell rhn; got lstm"),
         ({"hidden_size": 0}, "hidden_size must be at least 1; got 0"),
         ({"embedding_ratio": 0.0}, "embedding_ratio must be above 0; got 0.0"),
         ({"component_dim": 5}, "--component-dim must be the embedding's width, 3; got 5"),

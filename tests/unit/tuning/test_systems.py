@@ -40,7 +40,9 @@ def test_what_is_given_replaces_a_systems_own_options(text_of):
 def test_another_optimizer_needs_a_learning_rate(text_of):
     text_of(60_000)
     message = refusal(completed, ["fairseq-train", "data", "--optimizer", "adam"])
-    assert message == "--optimizer needs --lr, too"
+    assert message == "--optimizer adam needs --lr, too"
+    _, systems = completed(["fairseq-train", "data", "--optimizer=nt_asgd"])
+    assert "--lr 30" in systems["softmax"]
 
 
 def test_a_translation_gets_systems_alone():
