@@ -45,7 +45,7 @@ class ModelOptions(CheckpointOptions):
     cpu: bool = option("do not use a GPU", False)
     matmul_precision: str | None = option(
         "precision of the large matrix products (default: as in training); bfloat16 is faster on "
-        "processors with AVX512_BF16 or AMX and on GPUs; others use float32, with a warning",
+        "processors with AMX or AMD's AVX512_BF16 and on GPUs; others use float32, with a warning",
         choices=PRECISIONS,
     )
 

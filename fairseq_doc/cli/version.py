@@ -57,7 +57,7 @@ def _torch_rows() -> dict[str, str]:
     except Exception as error:  # a damaged torch raises errors other than ImportError
         return {"torch": f"{_version('torch')}; {error}"}
     gpus = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
-    bfloat16 = "faster" if matmul.has_bfloat16("cpu") else "not faster"
+    bfloat16 = "faster" if matmul.has_fast_bfloat16("cpu") else "not faster"
     return {
         "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
         "processor": f"{processor.description()}, {os.cpu_count()} cores",

@@ -48,7 +48,7 @@ class MixtureConfig(FairseqDataclass):
         "precision of large matrix products: those with the output matrix and W_j, in the layers "
         "of lstm_melis_lm and of decoders with input feeding and, in training on a CPU, in other "
         "LSTM layers with at least a million weights; the rest stays in float32. bfloat16 needs a "
-        "processor with AVX512_BF16 or AMX, or a GPU; others use float32, with a warning",
+        "processor with AMX or AMD's AVX512_BF16, or a GPU; others use float32, with a warning",
         "float32",
     )
 

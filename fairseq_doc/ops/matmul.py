@@ -117,16 +117,16 @@ def matmul_dtype(tensor: Tensor, precision: torch.dtype = torch.float32) -> torc
 
 @functools.cache
 def bfloat16_is_faster(device_type: str) -> bool:
-    """Whether the device has instructions for bfloat16 products: AVX512_BF16 or AMX on a CPU,
-    compute capability 8.0 on a GPU. If not, a warning is logged once. The environment variable
+    """Whether the device has fast instructions for bfloat16 products: AMX or AMD's AVX512_BF16 on a
+    CPU, compute capability 8.0 on a GPU. If not, a warning is logged once. The environment variable
     ``FAIRSEQ_DOC_BFLOAT16``, ``yes`` or ``no``, overrides the answer."""
     named = _forced(BFLOAT16_VARIABLE, "yes", "no")
-    faster = named == "yes" if named else has_bfloat16(device_type)
+    faster = named == "yes" if named else has_fast_bfloat16(device_type)
     if not faster:
         got = f"{BFLOAT16_VARIABLE}=no" if named else "none of them"
         logger.warning(
-            "matmul precision bfloat16: expected a processor with AVX512_BF16 or AMX, or a GPU of "
-            f"compute capability 8.0 or more; got {got}, so the products are in float32"
+            "matmul precision bfloat16: expected a processor with AMX or AMD's AVX512_BF16, or a GPU "
+            f"of compute capability 8.0 or more; got {got}, so the products are in float32"
         )
     return faster
 
@@ -137,12 +137,12 @@ def check_environment() -> None:
     _forced(BFLOAT16_VARIABLE, "yes", "no")
 
 
-def has_bfloat16(device_type: str) -> bool:
+def has_fast_bfloat16(device_type: str) -> bool:
     """As :func:`bfloat16_is_faster`, but independent of the environment variable."""
     if device_type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # ONEDNN_MAX_CPU_ISA can keep oneDNN from using instructions of the processor.
-    return device_type == "cpu" and processor.has_bfloat16() and _onednn_has_bfloat16()
+    return device_type == "cpu" and processor.has_fast_bfloat16() and _onednn_has_bfloat16()
 
 
 def _onednn_has_bfloat16() -> bool:

@@ -29,9 +29,11 @@ def is_intel() -> bool:
     return _fields().get("vendor_id") == "GenuineIntel"
 
 
-def has_bfloat16() -> bool:
-    """Whether the processor has instructions for bfloat16 products."""
-    return not BFLOAT16.keys().isdisjoint(_flags())
+def has_fast_bfloat16() -> bool:
+    """Whether products are faster in bfloat16 than in float32: with AMX, or AVX512_BF16 on a processor
+    not made by Intel, whose AVX512_BF16 is slower than float32."""
+    flags = _flags()
+    return "amx_bf16" in flags or ("avx512_bf16" in flags and not is_intel())
 
 
 def description() -> str:

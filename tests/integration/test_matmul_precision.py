@@ -14,7 +14,7 @@ from conftest import (
 from fairseq_doc.modules import lstm
 
 OPTIONS = "--matmul-precision bfloat16 --max-update 25"
-WARNING = "matmul precision bfloat16: expected a processor with AVX512_BF16 or AMX"
+WARNING = "matmul precision bfloat16: expected a processor with AMX or AMD's AVX512_BF16"
 
 
 def same_weights(*paths):

@@ -133,7 +133,7 @@ def has_bfloat16(monkeypatch):
     matmul.bfloat16_is_faster.cache_clear()
     monkeypatch.delenv(matmul.BFLOAT16_VARIABLE, raising=False)
     monkeypatch.setattr(matmul, "_onednn_has_bfloat16", lambda: True)
-    yield lambda able: monkeypatch.setattr(processor, "has_bfloat16", lambda: able)
+    yield lambda able: monkeypatch.setattr(processor, "has_fast_bfloat16", lambda: able)
     matmul.bfloat16_is_faster.cache_clear()
 
 

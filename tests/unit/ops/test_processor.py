@@ -20,9 +20,15 @@ AMD = "AMD EPYC (cpu family 25, model 17"
     "text, intel, bfloat16, description",
     [
         (CPUINFO, False, True, f"{AMD}, AVX-512, bfloat16)"),
-        (CPUINFO.replace("AuthenticAMD", "GenuineIntel"), True, True, f"{AMD}, AVX-512, bfloat16)"),
+        (CPUINFO.replace("AuthenticAMD", "GenuineIntel"), True, False, f"{AMD}, AVX-512, bfloat16)"),
         (CPUINFO.replace("avx512f avx512_bf16", ""), False, False, f"{AMD}, AVX2)"),
         (CPUINFO.replace("avx512_bf16", "amx_tile amx_bf16"), False, True, f"{AMD}, AVX-512, AMX)"),
+        (
+            CPUINFO.replace("AuthenticAMD", "GenuineIntel").replace("bf16", "bf16 amx_bf16"),
+            True,
+            True,
+            f"{AMD}, AVX-512, AMX, bfloat16)",
+        ),
         ("model name : Some Core\n", False, False, "Some Core"),
         (None, False, False, ""),  # no such file
     ],
@@ -32,5 +38,5 @@ def test_what_linux_says(monkeypatch, tmp_path, text, intel, bfloat16, descripti
     if text is not None:
         processor.CPUINFO.write_text(text)
     assert processor.is_intel() is intel
-    assert processor.has_bfloat16() is bfloat16
+    assert processor.has_fast_bfloat16() is bfloat16
     assert description in processor.description() != ""
