@@ -4,6 +4,7 @@ A stream of n tokens is cut into C equal columns, the remainder is dropped, and 
 in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column except
 the first is a target once, which gives C (n // C - 1) targets. With partial shuffling (Press, 2019)
 each column is first rotated by a random offset, so that in one place its end precedes its start.
+To a model each column is a stream: the B streams of its axes are the columns of one worker.
 
 Endless columns (Melis et al., 2018) start at different lines, and each reads the whole stream in a
 loop.
