@@ -1,6 +1,7 @@
 """evaluate: log-probabilities of plain text, one sentence per line (n-best lists: rescore)."""
 
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -68,26 +69,27 @@ def run(settings: Options) -> dict[str, Any]:
     sentences = []
     names = ["log_prob", "tokens", "unknown"]
     names += ["words", "word_log_probs"] if settings.output_word_probs else []
-    for words, own, sentence in zip(tokenized, spans, scored.sentences, strict=True):
+    for words, own, sentence in zip(tokenized, spans, scored, strict=True):
         entry = {"text": form.text(words), **{name: getattr(sentence, name) for name in names}}
         if settings.tsv:
             entry["rows"] = list(map(asdict, score_spans(own, sentence, dictionary)))
         sentences.append(entry)
-    total = Evaluation(-scored.log_prob, scored.tokens)
+    unknown = Counter(word for sentence in scored for word in sentence.unknown)
+    log_prob, tokens = sum(x.log_prob for x in scored), sum(x.tokens for x in scored)
+    total = Evaluation(-log_prob, tokens)
     figures = figures_of_lines(lines, tokenized, form, total)
     remark(
         "score",
-        f"{len(sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
-        f"{scored.log_prob:.4f}, perplexity {total.perplexity:.2f}; {seconds:.1f} s; as written: "
-        f"{written_text(figures)}",
+        f"{len(sentences):,} sentences, {tokens:,} tokens, log-probability {log_prob:.4f}, "
+        f"perplexity {total.perplexity:.2f}; {seconds:.1f} s; as written: {written_text(figures)}",
     )
-    if scored.unknown:
-        remark("score", unknown_words(scored.unknown, form.unit))
+    if unknown:
+        remark("score", unknown_words(unknown, form.unit))
     return {
-        "log_prob": scored.log_prob,
-        "tokens": scored.tokens,
+        "log_prob": log_prob,
+        "tokens": tokens,
         **figures,
-        "unknown": dict(scored.unknown),
+        "unknown": dict(unknown.most_common()),
         "seconds": seconds,
         "sentences": sentences,
     }

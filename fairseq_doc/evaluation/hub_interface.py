@@ -15,7 +15,7 @@ from typing import Any
 from fairseq_doc.evaluation.ensemble import Ensemble, LoadedModels, load_ensemble
 from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
 from fairseq_doc.evaluation.sampling import sample_text
-from fairseq_doc.evaluation.scoring import MAX_TOKENS, SentenceScore, check_sentences, score_text
+from fairseq_doc.evaluation.scoring import MAX_TOKENS, check_sentences, score_text
 from fairseq_doc.evaluation.surprisals import score_spans, spans_of
 from fairseq_doc.evaluation.translation import load_translator
 from fairseq_doc.models.language_model import MixtureLanguageModel
@@ -37,7 +37,9 @@ class PretrainedLanguageModel(Ensemble):
         by blanks, or any text if the model reads bytes. An empty sentence is refused, unless
         ``empty_sentences``: then its end mark is scored. ``state`` and ``max_tokens``: see
         :mod:`fairseq_doc.evaluation.scoring`."""
-        scores = self._scored(_listed(sentences), state, empty_sentences, max_tokens)
+        lines = _listed(sentences)
+        tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
+        scores = score_text(self, tokenized, state, max_tokens)
         return scores[0] if isinstance(sentences, str) else scores
 
     def surprisals(
@@ -52,23 +54,12 @@ class PretrainedLanguageModel(Ensemble):
         end mark, which ``fairseq-doc score --tsv`` writes: a list for a sentence, a list of lists
         for a list. Other arguments as of :meth:`score`."""
         lines = _listed(sentences)
-        scores = self._scored(lines, state, empty_sentences, max_tokens, entropies=True)
-        tokenized = [score.words[:-1] for score in scores]
+        tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
+        scores = score_text(self, tokenized, state, max_tokens, entropies=True)
         spans = spans_of(None if units else self.form, lines, tokenized)
         pairs = zip(spans, scores, strict=True)
         rows = [list(score_spans(*pair, self.dictionary)) for pair in pairs]
         return rows[0] if isinstance(sentences, str) else rows
-
-    def _scored(
-        self,
-        lines: Sequence[str],
-        state: str,
-        empty_sentences: bool,
-        max_tokens: int,
-        entropies: bool = False,
-    ) -> list[SentenceScore]:
-        tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
-        return score_text(self, tokenized, state, max_tokens, entropies=entropies).sentences
 
     def perplexity(self, split: str, columns: int = 1) -> Evaluation:
         """Evaluate a split of the data folder."""

@@ -82,7 +82,7 @@ def judge(
     dictionary = ensemble.dictionary
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
     tokenized = [ensemble.form.sentence(text) for text in texts]
-    scored = score_text(ensemble, tokenized, max_tokens=max_tokens).sentences
+    scored = score_text(ensemble, tokenized, max_tokens=max_tokens)
     log_prob = {text: one.log_prob for text, one in zip(texts, scored, strict=True)}
     read = zip(texts, tokenized, strict=True)
     unknown = {text for text, words in read if dictionary.unk() in map(dictionary.index, words)}

@@ -7,7 +7,6 @@ each, read as eval-lm reads a split: nothing comes before the first word, which 
 Axes: B sentences, T tokens of the longest, R = 2 rows with entropies, else 1.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -43,22 +42,6 @@ class SentenceScore:
     def log_prob(self) -> float:
         """log P of the sentence with its end mark."""
         return sum(self.word_log_probs)
-
-
-@dataclass(frozen=True)
-class TextScore:
-    """The result of :func:`score_text`."""
-
-    sentences: list[SentenceScore]  # in the order of the input
-    unknown: Counter[str]  # words outside the dictionary, the most frequent first
-
-    @property
-    def tokens(self) -> int:
-        return sum(sentence.tokens for sentence in self.sentences)
-
-    @property
-    def log_prob(self) -> float:
-        return sum(sentence.log_prob for sentence in self.sentences)
 
 
 def check_sentences(
@@ -129,7 +112,7 @@ def score_text(
     max_tokens: int = MAX_TOKENS,
     settings: ScorerSettings = USUAL,
     entropies: bool = False,
-) -> TextScore:
+) -> list[SentenceScore]:
     """Score sentences, ``fresh`` or ``carried`` (see above). Errors as of :func:`encoded_text`, and
     ``FairseqDocError`` for a score that is not finite.
 
@@ -166,8 +149,7 @@ def score_text(
                 word_entropies=rows[0] if rows else None,
             )
         )
-    counts = Counter(word for sentence in sentences for word in sentence.unknown)
-    return TextScore(sentences, Counter(dict(counts.most_common())))
+    return sentences
 
 
 def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:

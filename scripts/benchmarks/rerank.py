@@ -42,8 +42,8 @@ def by_prefix_tree(ensemble, texts):
 
 
 FORMS = {
-    ONE: lambda ensemble, texts: [score_text(ensemble, [text]).log_prob for text in texts],
-    LENGTH: lambda ensemble, texts: [x.log_prob for x in score_text(ensemble, texts).sentences],
+    ONE: lambda ensemble, texts: [score_text(ensemble, [text])[0].log_prob for text in texts],
+    LENGTH: lambda ensemble, texts: [x.log_prob for x in score_text(ensemble, texts)],
     TREE: by_prefix_tree,
 }
 

@@ -96,13 +96,14 @@ def test_the_words_and_their_log_probs_are_those_of_score(tokenized, state, max_
     it = ensemble(MODEL)
     scored = score_text(it, tokenized, state)
     found = text_components(it, tokenized, state, 2, max_tokens)
-    for sentence, expected in zip(found.sentences, scored.sentences, strict=True):
+    for sentence, expected in zip(found.sentences, scored, strict=True):
         unscored = len(expected.words) - expected.tokens
         assert (sentence.words, sentence.first) == (expected.words[unscored:], unscored + 1)
         log_probs = expected.word_log_probs[unscored:]
         for parts, _ in both(sentence.parts, [1, 0, 3]):
             assert parts.log_prob.tolist() == pytest.approx(log_probs, rel=0, abs=1e-9)
-    assert found.log_prob == pytest.approx(scored.log_prob, rel=0, abs=1e-9)
+    total = sum(sentence.log_prob for sentence in scored)
+    assert found.log_prob == pytest.approx(total, rel=0, abs=1e-9)
     words = [word for sentence in found.sentences for word in sentence.words]
     known = [word if word in KNOWN else "<unk>" for word in words]
     assert [found.dictionary[index] for index in found.tokens.tolist()] == known

@@ -27,7 +27,7 @@ def lm(tmp_path):
 def test_a_string_has_one_score_and_a_list_a_list_of_them(lm, state):
     sentences = ["w1 w2  w3", "w4 strange"]
     text = [sentence.split() for sentence in sentences]
-    assert lm.score(sentences, state) == score_text(lm, text, state).sentences
+    assert lm.score(sentences, state) == score_text(lm, text, state)
     score = lm.score(sentences[0], state)
     assert isinstance(score, SentenceScore)
     assert [score] == lm.score(sentences[:1], state)

@@ -16,7 +16,7 @@ from .conftest import ensemble, peaked_model
 def test_pairs_are_judged_by_the_scores_of_their_sentences():
     models = ensemble(peaked_model(1), peaked_model(2))
     texts = ["w1 w2 w3", "w3 w2 w1", "w5", "w4 w4", "w1 nowhere", "w2"]
-    scores = [s.log_prob for s in score_text(models, [t.split() for t in texts]).sentences]
+    scores = [s.log_prob for s in score_text(models, [t.split() for t in texts])]
     of = dict(zip(texts, scores, strict=True))
     pairs = [
         Pair(texts[0], texts[1], "order", "syntax"),
@@ -41,9 +41,7 @@ def test_scores_that_differ_by_rounding_are_ties(monkeypatch):
     """Whichever the larger; a difference beyond float32's rounding of the sums decides."""
     scores = {"a": -80.0, "b": -80.00001, "c": -80.001}
     sentences = [SimpleNamespace(log_prob=value) for value in scores.values()]
-    monkeypatch.setattr(
-        minimal_pairs, "score_text", lambda *_, **__: SimpleNamespace(sentences=sentences)
-    )
+    monkeypatch.setattr(minimal_pairs, "score_text", lambda *_, **__: sentences)
     pairs = [Pair(good, bad, "k", "k") for good, bad in ("ab", "ba", "ac", "ca")]
     found = judge(ensemble(peaked_model()), pairs)
     assert found["ties"] == 2 and found["all"]["accuracy"] == 25
@@ -54,7 +52,7 @@ def test_no_batch_size_decides_a_pair():
     model = peaked_model().float()
     lines = [[f"w{(3 * i + k) % 16}" for i in range(4 + k % 30)] for k in range(60)]
     by_size = [
-        [one.log_prob for one in score_text(ensemble(model), lines, max_tokens=size).sentences]
+        [one.log_prob for one in score_text(ensemble(model), lines, max_tokens=size)]
         for size in (1, 100, 4000)
     ]
     for scores in zip(*by_size, strict=True):

@@ -26,7 +26,7 @@ sentences_alike = st.lists(
 
 
 def one_by_one(models, sentences):
-    return [s.log_prob for s in score_text(ensemble(*models), sentences).sentences]
+    return [s.log_prob for s in score_text(ensemble(*models), sentences)]
 
 
 def score_prefix_tree(it, sentences):

@@ -20,7 +20,7 @@ TEXT = [["w1", "w2", "strange", "w3"], ["w4", "w1"]]
 @pytest.mark.parametrize("state", ["fresh", "carried"])
 def test_parts_are_sums_over_their_tokens(state):
     """Parts of three tokens, of none and of one; bits by hand."""
-    score = score_text(MODELS, TEXT, state, entropies=True).sentences[0]
+    score = score_text(MODELS, TEXT, state, entropies=True)[0]
     spans = list(score_spans([("a", 3), ("", 0), ("b", 1)], score, MODELS.dictionary))
     bits = [-p / math.log(2) for p in score.word_log_probs]
     entropies = [entropy / math.log(2) for entropy in score.word_entropies]

@@ -85,8 +85,7 @@ def test_1000_words_with_the_carried_state(name):
 def test_sentences_have_the_models_scores_and_each_matrix_is_stored_once(name, int8):
     model = MODELS[name]()
     sentences = [["w3", "w0", "w15", "w3"], [], ["w7"]]
-    score = score_text(ensemble(model), sentences)
-    expected = np.array([sentence.log_prob for sentence in score.sentences])
+    expected = np.array([sentence.log_prob for sentence in score_text(ensemble(model), sentences)])
     run = exported_file(ensemble(model), SENTENCE, int8=int8)
     x, lengths = np.zeros((3, 4), np.int64), np.array([4, 0, 1])
     for row, sentence in zip(x, sentences, strict=True):

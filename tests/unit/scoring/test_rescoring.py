@@ -61,7 +61,7 @@ def test_candidates_have_the_scores_of_their_sentences(problem, at_once):
     with mock.patch.object(rescoring, "track", progress):
         scored = list(own.score())
     for rows, one in zip(scored, lists, strict=True):
-        expected = score_text(IT, [text.split() for text in one.texts]).sentences
+        expected = score_text(IT, [text.split() for text in one.texts])
         for row, sentence in zip(rows, expected, strict=True):
             assert row.tolist() == pytest.approx(sentence.word_log_probs)
     longest = [max(map(len, sequences)) for sequences in own.encoded]
