@@ -88,14 +88,11 @@ def log_prob_rank(
     tolerance: float | None = None,
     piece: int = PIECE,
 ) -> Rank:
-    """The numerical rank of one model over a split, with a carried state. The model must be in
-    float64: float32's noise would count as rank. ``piece`` rows of A are held at once."""
+    """The numerical rank of one model over a split, with a carried state. The model is made float64,
+    since float32's noise would count as rank. ``piece`` rows of A are held at once."""
     if tolerance is not None and not 0 < tolerance < 1:
         raise FairseqDocError(f"tolerance must be between 0 and 1; got {tolerance}", "tolerance")
-    model = ensemble.single
-    dtype = next(model.parameters()).dtype
-    if dtype != torch.float64:
-        raise FairseqDocError(f"expected a model in float64, .to(torch.float64); got {dtype}")
+    model = ensemble.to(torch.float64).single
     matrix = StreamedMatrix(len(ensemble.dictionary), piece)
     for sample in track(windows_of(ensemble, split), f"rank {split}"):
         source = sample["net_input"]["src_tokens"].to(ensemble.device)

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from fairseq_doc.analysis.rank import log_prob_rank
 from fairseq_doc.cli.arguments import SingleModelOptions, SplitOptions, ensemble_of
 from fairseq_doc.errors import FairseqDocError
@@ -29,9 +27,8 @@ def run(settings: Options) -> dict[str, Any]:
     """Result: ``rank``; ``tokens`` N and ``vocabulary`` V, the shape of the matrix; ``tolerance``;
     ``largest_singular_value``; ``smallest_counted`` and ``largest_not_counted`` (or null), the
     singular values on both sides of the tolerance."""
-    ensemble = ensemble_of(settings).to(torch.float64)
     split = settings.gen_subset
-    found = log_prob_rank(ensemble, split, settings.tolerance)
+    found = log_prob_rank(ensemble_of(settings), split, settings.tolerance)
     values = found.singular_values.tolist()
     return {
         "split": split,
