@@ -12,7 +12,7 @@ s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64. For one s
 with row normalisers z, so its rank is at most d + 2: d for W, one for b, one for z. (The paper's
 footnote 7 says d + 1, since it does not count z.) A mixture is not linear: its rank can be up to V.
 
-Memory holds one piece of rows and a triangular factor R with R^T R = A^T A, into which the pieces
+Memory holds a piece of the rows and a triangular factor R with R^T R = A^T A, into which the pieces
 are folded by orthogonal transformations (LAPACK's ``tpqrt``). So R has the singular values of A to
 the precision of float64; the product A^T A itself would lose half of the digits.
 """
@@ -48,33 +48,19 @@ class Rank:
 class StreamedMatrix:
     """Computes the singular values of a matrix from its rows, which arrive in pieces."""
 
-    def __init__(self, columns: int, piece: int = PIECE):
+    def __init__(self, columns: int):
         self.rows = 0
-        self._piece = piece
         self._factor = np.zeros((columns, columns), order="F")  # R
-        self._waiting: list[np.ndarray] = []
 
     def add(self, rows: np.ndarray) -> None:
-        """Append rows, (n, V) float64, n >= 0."""
+        """Fold rows, (n, V) float64, n >= 1, into the factor."""
+        check_finite(torch.from_numpy(rows))
         self.rows += len(rows)
-        self._waiting.append(rows)
-        if sum(map(len, self._waiting)) >= self._piece:
-            self._fold()
-
-    def _fold(self, all_rows: bool = False) -> None:
-        rows = np.concatenate(self._waiting)
-        while len(rows) >= self._piece or (all_rows and len(rows)):
-            piece, rows = np.asfortranarray(rows[: self._piece]), rows[self._piece :]
-            check_finite(torch.from_numpy(piece))
-            self._factor, *_ = lapack.dtpqrt(
-                0, min(PANEL, len(self._factor)), self._factor, piece, overwrite_a=1
-            )
-        self._waiting = [rows]
+        panel = min(PANEL, len(self._factor))
+        self._factor, *_ = lapack.dtpqrt(0, panel, self._factor, rows, overwrite_a=1)
 
     def rank(self, tolerance: float | None = None) -> Rank:
         """The numerical rank; ``tolerance`` is relative, by default as above."""
-        if self._waiting:
-            self._fold(all_rows=True)
         values = torch.linalg.svdvals(torch.from_numpy(self._factor)).numpy()
         if tolerance is None:
             tolerance = max(self.rows, len(values)) * 2.0**-52
@@ -89,11 +75,11 @@ def log_prob_rank(
     piece: int = PIECE,
 ) -> Rank:
     """The numerical rank of one model over a split, with a carried state. The model is made float64,
-    since float32's noise would count as rank. ``piece`` rows of A are held at once."""
+    since float32's noise would count as rank. At most ``piece`` rows of A are held at once."""
     if tolerance is not None and not 0 < tolerance < 1:
         raise FairseqDocError(f"tolerance must be between 0 and 1; got {tolerance}", "tolerance")
     model = ensemble.to(torch.float64).single
-    matrix = StreamedMatrix(len(ensemble.dictionary), piece)
+    matrix = StreamedMatrix(len(ensemble.dictionary))
     for sample in track(windows_of(ensemble, split), f"rank {split}"):
         source = sample["net_input"]["src_tokens"].to(ensemble.device)
         mixture_params, extra = model(source, window=sample["net_input"]["window"])
