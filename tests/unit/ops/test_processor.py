@@ -20,7 +20,12 @@ AMD = "AMD EPYC (cpu family 25, model 17"
     "text, intel, bfloat16, description",
     [
         (CPUINFO, False, True, f"{AMD}, AVX-512, bfloat16)"),
-        (CPUINFO.replace("AuthenticAMD", "GenuineIntel"), True, False, f"{AMD}, AVX-512, bfloat16)"),
+        (
+            CPUINFO.replace("AuthenticAMD", "GenuineIntel"),
+            True,
+            False,
+            f"{AMD}, AVX-512, bfloat16)",
+        ),
         (CPUINFO.replace("avx512f avx512_bf16", ""), False, False, f"{AMD}, AVX2)"),
         (CPUINFO.replace("avx512_bf16", "amx_tile amx_bf16"), False, True, f"{AMD}, AVX-512, AMX)"),
         (
