@@ -26,13 +26,6 @@ def check_not_packed(path: Path) -> None:
             raise FairseqDocError(f"{path} is compressed: unpack it")
 
 
-def bytes_of(path: Path) -> np.ndarray:
-    """The bytes of a file, (N,), memory-mapped."""
-    if path.stat().st_size == 0:  # which cannot be mapped
-        return np.zeros(0, np.uint8)
-    return np.memmap(path, np.uint8, "r")
-
-
 def _chunks(text: np.ndarray) -> Iterator[np.ndarray]:
     return (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))
 

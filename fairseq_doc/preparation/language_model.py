@@ -120,9 +120,9 @@ def bytes_of_splits(settings: LanguageModelText, files: dict[str, Path]) -> dict
     """{split: its bytes}. Published sizes cut a single file, or ``--split`` cuts it at line
     ends."""
     if settings.corpus not in files:
-        return {split: byte_text.bytes_of(path) for split, path in files.items()}
+        return {split: np.memmap(path, np.uint8, "r") for split, path in files.items()}
     path = files[settings.corpus]
-    whole = byte_text.bytes_of(path)
+    whole = np.memmap(path, np.uint8, "r")
     if settings.split is None:
         assert settings.counts is not None
         ends = list(accumulate(settings.counts.tokens.values()))

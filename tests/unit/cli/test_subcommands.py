@@ -26,7 +26,7 @@ from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, outc
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
-from fairseq_doc.preparation.byte_text import binarise_bytes, bytes_of, make_dictionary
+from fairseq_doc.preparation.byte_text import binarise_bytes, make_dictionary
 from fairseq_doc.preparation.text_form import text_of
 
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
@@ -316,7 +316,7 @@ def model_of_bytes(folder, monkeypatch):
     dictionary = make_dictionary(np.bincount(list("aaé".encode()), minlength=256))
     dictionary.save("./dict.txt")
     (folder / "whole").write_text(BYTES)
-    binarise_bytes(bytes_of(folder / "whole"), folder / "test", dictionary)
+    binarise_bytes(np.fromfile(folder / "whole", np.uint8), folder / "test", dictionary)
     model = small_model(len(dictionary), dictionary=dictionary).eval()
     whole = ensemble(model, folder=".", dictionary=dictionary)
     for command in (components, eval_lm, score, generate):

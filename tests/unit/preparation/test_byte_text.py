@@ -13,7 +13,6 @@ from fairseq_doc.data.bptt_stream import load_stream
 from fairseq_doc.preparation import byte_text
 from fairseq_doc.preparation.byte_text import (
     binarise_bytes,
-    bytes_of,
     check_not_packed,
     counts_of_bytes,
     lines_of,
@@ -83,9 +82,8 @@ def test_a_dictionary_is_in_order_of_frequency_without_the_line_feed():
 
 
 @pytest.mark.parametrize("text", [b"", b"0\n23\n\n67\n9"])
-def test_the_bytes_of_a_file(tmp_path, chunk, text):
-    (tmp_path / "text").write_bytes(text)
-    found = bytes_of(tmp_path / "text")
+def test_lines_and_counts_of_bytes(chunk, text):
+    found = of_bytes(text)
     assert [line.encode() for line in lines_of(found)] == text.splitlines(keepends=True)
     assert counts_of_bytes(found).tolist() == [text.count(byte) for byte in range(256)]
 
