@@ -81,13 +81,20 @@ def compare(
     values = train_seeds(systems, seeds, workers, folder, remark)
     rows: dict[str, dict[str, Any]] = {}
     for name, system in systems.items():
-        found = {
-            seed: _evaluation(system, seed_folder(folder, name, seed), reference)
-            for seed, value in values[name].items()
-            if math.isfinite(value)
-        }
-        if row := _row(name, found, remark):
-            rows[name] = {"command": system.line({}), **row}
+        finite = [seed for seed, value in values[name].items() if math.isfinite(value)]
+        kept: dict[int, dict[str, Any]] = {}  # {seed: its evaluation}
+        for seed in finite:
+            own = _evaluation(system, seed_folder(folder, name, seed), reference)
+            if None in (own["valid"], own["test"]):
+                remark(f"{name}, seed {seed}: counts as diverged, since its score is infinite")
+            else:
+                kept[seed] = own
+        if not kept:
+            remark(f"{name} is left out: all its trainings diverged")
+            continue
+        facts = {fact: next(iter(kept.values())).get(fact) for fact in FACTS}
+        of_splits = {split: {"values": [own[split] for own in kept.values()]} for split in SPLITS}
+        rows[name] = {"command": system.line({}), "seeds": list(kept), **facts, **of_splits}
     if not rows:
         raise FairseqDocError("all trainings diverged, so there is nothing to compare")
     baseline = next(iter(rows.values()))
@@ -95,26 +102,6 @@ def compare(
         for split in SPLITS:
             row[split] |= summary(row[split]["values"], baseline[split]["values"])
     return rows
-
-
-def _row(
-    name: str, found: dict[int, dict[str, Any]], remark: Callable[[str], None]
-) -> dict[str, Any] | None:
-    """A system's row of :func:`compare`, without summaries, from {seed: evaluation}. None if no
-    seed has finite values."""
-    kept = {}
-    for seed, own in found.items():
-        if None in (own["valid"], own["test"]):
-            remark(f"{name}, seed {seed}: counts as diverged, since its score is infinite")
-        else:
-            kept[seed] = own
-    if not kept:
-        remark(f"{name} is left out: all its trainings diverged")
-        return None
-    first = next(iter(kept.values()))
-    facts = {fact: first.get(fact) for fact in FACTS}
-    of_splits = {split: {"values": [own[split] for own in kept.values()]} for split in SPLITS}
-    return {"seeds": list(kept), **facts, **of_splits}
 
 
 def _check(args: Namespace, reference: str | None) -> None:
