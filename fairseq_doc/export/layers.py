@@ -69,20 +69,17 @@ def _layer(graph: Graph, stack: Any, n: int, x: str, state: list[str]) -> list[s
         cell = LSTMCell("untied")
         mogrifier = stack.mogrifiers[n] if stack.mogrifiers else None
         input_weight, state_weights = layer.weight_ih_l0, [layer.weight_hh_l0]
-        biases = [layer.bias_ih_l0, layer.bias_hh_l0]
+        biases = [layer.bias_ih_l0 + layer.bias_hh_l0]
     else:
         cell, mogrifier = layer.cell, layer.mogrifier
         input_weight, state_weights, biases = layer.input_weight, layer.state_weights, layer.biases
 
-    def mogrifier_step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
-        x, hidden = _mogrified(body, mogrifier.rounds, x, before[0])
-        product = body.linear(x, input_weight, biases[0])
-        z = body("Add", product, body.linear(hidden, state_weights[0], *biases[1:]))
-        return _lstm_cell(body, z, before[1], cell.kind)
-
     def step(body: Graph, before: Sequence[str], added: str) -> Sequence[str]:
-        """See :mod:`fairseq_doc.ops.recurrence`."""
+        """See :mod:`fairseq_doc.ops.recurrence`; with a Mogrifier ``added`` is x."""
         state = list(before)
+        if mogrifier is not None:
+            added, state[0] = _mogrified(body, mogrifier.rounds, added, state[0])
+            added = body.linear(added, input_weight, biases[0])
         for micro_step, weight in enumerate(state_weights):
             if micro_step:
                 added = body.weight(biases[micro_step])
@@ -98,11 +95,9 @@ def _layer(graph: Graph, stack: Any, n: int, x: str, state: list[str]) -> list[s
                 raise FairseqDocError(f"models with the cell {cell.name} cannot be exported")
         return state
 
-    if mogrifier is not None:
-        return _scan(graph, x, state, mogrifier_step)
-    if cell.name == "lstm" and cell.kind == "untied":
-        return _lstm(graph, input_weight, state_weights[0], sum(biases), x, state)
-    inputs = graph.linear(x, input_weight, biases[0] if cell.has_biases else None)
+    if mogrifier is None and cell.name == "lstm" and cell.kind == "untied":
+        return _lstm(graph, input_weight, state_weights[0], biases[0], x, state)
+    inputs = x if mogrifier is not None else graph.linear(x, input_weight, *biases[:1])
     if cell.name == "rhn":
         return [*_scan(graph, inputs, state[:1], step), state[1]]
     return _scan(graph, inputs, state, step)
