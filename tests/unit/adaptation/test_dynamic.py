@@ -168,7 +168,6 @@ def test_several_columns_are_refused(text):
     [
         ("rate", 0.0),
         ("segment", 0),
-        ("adapt", "none"),
         ("epsilon", 0.0),
         ("bound", math.nan),
         ("decay", 1.1),

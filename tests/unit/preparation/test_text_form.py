@@ -42,14 +42,8 @@ def test_a_dictionary_is_of_bytes_where_every_symbol_names_one():
         assert unit_of(dictionary_of(*symbols)) == "word"
 
 
-@given(st.text())
-def test_text_comes_back_from_its_bytes(text):
-    tokens = tokens_of(text, "byte")
-    assert len(tokens) == len(text.encode()) and text_of(tokens, "byte") == text
-
-
-@given(st.binary())
-def test_bytes_that_are_not_utf8_keep_their_names(data):
+@given(st.binary() | st.text().map(str.encode))
+def test_bytes_keep_their_names_and_text_comes_back(data):
     assert tokens_of(data.decode("utf-8", "surrogateescape"), "byte") == [NAMES[b] for b in data]
     assert text_of([NAMES[b] for b in data], "byte") == data.decode("utf-8", "replace")
 
