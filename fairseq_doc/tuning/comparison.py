@@ -165,8 +165,11 @@ def _evaluation(system: Command, folder: Path, reference: str | None) -> dict[st
     data, path = system.args.data, folder / "evaluation.json"
     source = {"checkpoint": checksums.sha256_of(checkpoint), "data": data}
     source["reference"] = None if reference is None else checksums.sha256_of(reference)
-    if kept := _kept_evaluation(path, source):
-        return kept
+    with contextlib.suppress(FairseqDocError, ValueError, LookupError, TypeError):  # damaged
+        checksums.check(path)
+        kept = json.loads(read_text(path))
+        if kept["of"] == source:
+            return kept
     found: dict[str, Any]
     if reference is None:
         ensemble = load_ensemble([str(checkpoint)], data)
@@ -179,15 +182,6 @@ def _evaluation(system: Command, folder: Path, reference: str | None) -> dict[st
     write_lines(path, [text])
     checksums.write(folder, [path.name])
     return json.loads(text)
-
-
-def _kept_evaluation(path: Path, source: dict[str, Any]) -> dict[str, Any] | None:
-    """A stored evaluation, if it is undamaged and was computed from the same files."""
-    with contextlib.suppress(FairseqDocError, ValueError, LookupError, TypeError):
-        checksums.check(path)
-        kept = json.loads(read_text(path))
-        return kept if kept["of"] == source else None
-    return None
 
 
 def _bleu(
