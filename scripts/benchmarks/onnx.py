@@ -81,12 +81,8 @@ def run(settings):
 
 def compare(passes, words, repeats):
     """{form: perplexity and words per second}; also prints them."""
-    nll: dict[str, float] = {}
-    noted = {
-        kind: lambda kind=kind, work=work: nll.update({kind: work()})
-        for kind, work in passes.items()
-    }
-    seconds = fastest_in_turns(noted, repeats)
+    nll = {kind: work() for kind, work in passes.items()}
+    seconds = fastest_in_turns(passes, repeats)
     found = {}
     for kind, taken in seconds.items():
         perplexity, speed = math.exp(nll[kind] / words), words / taken

@@ -1,20 +1,20 @@
 """Candidates per second in reranking, compared with scoring one candidate at a time.
 
 All forms score the distinct candidates of the same sentences, chosen evenly from the whole list, in one
-process; they take turns, and the median of the repeats counts. Forms:
+process; they take turns, and the fastest of the repeats counts. Forms:
 
     one at a time      the model reads each candidate alone
     by length          batches of similar lengths (evaluation/scoring.py)
     prefix tree        each distinct prefix once (evaluation/prefix_tree.py), as in fairseq-doc rerank
 """
 
-import statistics
-import time
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import torch
 
+from benchmarks.tools import fastest_in_turns
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.evaluation.prefix_tree import sequence_log_probs
 from fairseq_doc.evaluation.scoring import score_text
@@ -49,17 +49,12 @@ FORMS = {
 
 
 def measure(ensemble, candidates, repeats):
-    """{form: median seconds}; the scores of all forms must agree."""
-    seconds: dict[str, list[float]] = {form: [] for form in FORMS}
-    scores = {}
-    for _ in range(repeats):
-        for form, score in FORMS.items():
-            start = time.perf_counter()
-            scores[form] = torch.tensor(score(ensemble, candidates), dtype=torch.float64)
-            seconds[form].append(time.perf_counter() - start)
-    for form in FORMS:
-        torch.testing.assert_close(scores[form], scores[ONE], rtol=1e-5, atol=1e-3)
-    return {form: statistics.median(times) for form, times in seconds.items()}
+    """{form: seconds of its fastest run}; the scores of all forms must agree."""
+    forms = {form: partial(score, ensemble, candidates) for form, score in FORMS.items()}
+    scores = {form: torch.tensor(score(), dtype=torch.float64) for form, score in forms.items()}
+    for found in scores.values():
+        torch.testing.assert_close(found, scores[ONE], rtol=1e-5, atol=1e-3)
+    return fastest_in_turns(forms, repeats)
 
 
 def run(settings):
