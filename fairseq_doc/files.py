@@ -183,9 +183,13 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
             yield file
     except BrokenPipeError:  # the reader has closed the pipe
         raise
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        # torch.save, which closes its archive, hides the error of the disk.
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        if not isinstance(cause, OSError):
+            raise
         kept = "" if in_place else "; nothing was changed"
-        raise FairseqDocError(f"cannot write {path}: {error.strerror or error}{kept}") from error
+        raise FairseqDocError(f"cannot write {path}: {cause.strerror or cause}{kept}") from cause
 
 
 def copy_file(source: _Path, destination: _Path) -> None:

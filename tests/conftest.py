@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -220,6 +221,17 @@ def assert_refused(pattern, function, *arguments, **keywords):
     """As :func:`refusal`; the message must match a regular expression."""
     message = refusal(function, *arguments, **keywords)
     assert re.search(pattern, message), message
+
+
+@contextlib.contextmanager
+def files_up_to(size):
+    """A disk that is full: no file can grow larger than ``size`` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @contextlib.contextmanager

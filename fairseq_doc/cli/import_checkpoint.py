@@ -1,5 +1,6 @@
 """train: convert a model of awd-lstm-lm, mos or fastai into a checkpoint."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,13 @@ def run(settings: Options) -> dict[str, Any]:
         raise FairseqDocError(f"{settings.tensors}: {error}") from None
     settings.folder.mkdir(parents=True)
     files = [settings.folder / CHECKPOINT, settings.folder / DICTIONARY]
-    with whole_file(files[0], binary=True) as checkpoint, whole_file(files[1]) as word_list:
-        torch.save(state, checkpoint)
-        dictionary.save(word_list)
+    try:
+        with whole_file(files[0], binary=True) as checkpoint, whole_file(files[1]) as word_list:
+            torch.save(state, checkpoint)
+            dictionary.save(word_list)
+    except BaseException:
+        shutil.rmtree(settings.folder)
+        raise
     tensors = {tensor.data_ptr(): tensor for tensor in state["model"].values()}
     return {
         "files": list(map(str, files)),

@@ -20,12 +20,7 @@ def save_whole(save, obj, filename, async_write=False):
     if async_write or not PathManager.supports_rename(filename):
         return save(obj, filename, async_write=async_write)
     with whole_file(filename, binary=True) as file:
-        try:
-            torch.save(obj, file)
-        except RuntimeError as error:
-            if isinstance(error.__context__, OSError):  # hidden by torch, which closed its archive
-                raise error.__context__ from None
-            raise
+        torch.save(obj, file)
 
 
 @replaces(PathManager, "copy")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.files import refuse_links
 from fairseq_doc.tuning.command import with_options
 from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.storage import best_of, load_study, open_storage
@@ -28,6 +29,7 @@ def rerun(settings: Options) -> dict[str, Any]:
         )
     command = with_options(tuned.command, trial.params, settings.training or ())
     folder, name = settings.folder, f"rerun-{trial.number:04d}"
+    refuse_links(folder)
     values = train_seeds(
         {name: command}, settings.seeds, settings.workers, folder, settings.say, bounded=True
     )[name]

@@ -1,8 +1,10 @@
 """Models of other codes, made here of torch's own layers, have the same probabilities as ours."""
 
+import re
+
 import pytest
 import torch
-from conftest import doc, refused, result_of
+from conftest import doc, files_up_to, refused, result_of
 from torch import nn
 
 from fairseq_doc.evaluation.ensemble import load_ensemble
@@ -125,6 +127,13 @@ def test_a_file_of_an_old_torch_or_under_model_is_read(foreign):
         torch.save(saved, "tensors.pt", _use_new_zipfile_serialization=number == 0)
         again = result_of(*IMPORT[:2], f"again{number}", *IMPORT[3:])
         assert again["parameters"] == expected["parameters"]
+
+
+def test_on_a_full_disk_nothing_is_left(foreign, tmp_path):
+    with files_up_to(2_000):
+        message = refused(*IMPORT)
+    assert re.search("cannot write imported/.*: File too large", message)
+    assert not (tmp_path / "imported").exists()
 
 
 def without(*names):

@@ -1,11 +1,10 @@
 """Checkpoints are whole and on the disk before they replace another."""
 
 import os
-import resource
 
 import pytest
 import torch
-from conftest import refusal
+from conftest import files_up_to, refusal
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
@@ -55,12 +54,8 @@ def test_a_checkpoint_is_flushed_before_it_gets_its_name(last, monkeypatch):
 def test_on_a_full_disk_the_last_checkpoint_stays_and_the_error_says_so(last, by_copy):
     big = last.with_name("checkpoint2.pt")
     save(big, 100_000)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
-    try:
+    with files_up_to(1 << 16):
         message = refusal(copy, big, last) if by_copy else refusal(save, last, 100_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert message == f"cannot write {last}: File too large; nothing was changed"
     assert_folder(last, big.name)
 

@@ -162,6 +162,8 @@ def test_reruns_are_done_once_and_go_on(again, capsys):
         text = (again.folder / f"rerun-0000-seed{seed}" / "log.txt").read_text()
         assert text.count("starts at step") == starts
     assert "starts at step 5" in log.read_text()
+    (again.folder / "rerun-0000-seed5").symlink_to(again.folder)
+    assert "expected no links" in refusal(again, 5)
 
 
 def test_spread():
