@@ -80,26 +80,19 @@ def choose_backend(named: str = "") -> str:
     return "onednn" if has_onednn and not prefers_mkl else "torch"
 
 
-_backend: str | None = None  # not yet chosen
-
-
+@functools.cache
 def backend() -> str:
     """The library for float32 products on a CPU: ``onednn`` or ``torch``."""
-    return _backend or _set_backend(_forced(BACKEND_VARIABLE, *BACKENDS))
+    os.environ.setdefault(CACHE_VARIABLE, KERNELS_KEPT)
+    return choose_backend(_forced(BACKEND_VARIABLE, *BACKENDS))
 
 
 def force_backend(name: str) -> None:
     """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts."""
     require(name in BACKENDS, "backend", " or ".join(BACKENDS), name)
-    _set_backend(name)
-    os.environ[BACKEND_VARIABLE] = name
-
-
-def _set_backend(name: str) -> str:
-    global _backend
-    _backend = choose_backend(name)
-    os.environ.setdefault(CACHE_VARIABLE, KERNELS_KEPT)
-    return _backend
+    os.environ[BACKEND_VARIABLE] = choose_backend(name)
+    backend.cache_clear()
+    backend()
 
 
 def matmul_dtype(tensor: Tensor, precision: torch.dtype = torch.float32) -> torch.dtype:

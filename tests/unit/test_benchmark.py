@@ -18,9 +18,10 @@ sys.path.remove(str(ROOT / "scripts"))
 
 @pytest.fixture(autouse=True)
 def backend(monkeypatch):
-    """The backend is restored at the end."""
-    monkeypatch.setattr(matmul, "_backend", matmul.backend())
+    """The backend is chosen again at the end."""
     monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
+    yield
+    matmul.backend.cache_clear()
 
 
 def test_every_subcommand_has_options():

@@ -22,7 +22,7 @@ each_cell = pytest.mark.parametrize("cell", EVERY_CELL, ids=lambda x: f"{x.name}
 
 @pytest.fixture(params=matmul.BACKENDS)
 def kernel(request, monkeypatch):
-    monkeypatch.setattr(matmul, "_backend", request.param)
+    monkeypatch.setattr(matmul, "backend", lambda: request.param)
 
 
 def weighted(results):

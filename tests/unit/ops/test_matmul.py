@@ -72,7 +72,7 @@ onednn_only = pytest.mark.cpu_only("oneDNN's products")
     [("onednn", "contiguous"), ("onednn", "transposed"), ("torch", "a slice of columns")],
 )
 def test_an_operand_that_the_kernel_reads_fast_is_not_copied(monkeypatch, backend, form):
-    monkeypatch.setattr(matmul, "_backend", backend)
+    monkeypatch.setattr(matmul, "backend", lambda: backend)
     matrix = STRIDES[form](numbers(5, 7))
     assert matmul.dense_operand(matrix) is matrix
 
@@ -96,10 +96,17 @@ def test_an_unknown_backend_is_refused():
     assert_refused("backend must be onednn or torch; got mkl", matmul.force_backend, "mkl")
 
 
-def test_a_forced_backend_holds_here_and_in_processes_that_are_started(monkeypatch):
+@pytest.fixture
+def no_backend_yet(monkeypatch):
+    """The choice is made anew in the test, and after it."""
+    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
+    matmul.backend.cache_clear()
+    yield
+    matmul.backend.cache_clear()
+
+
+def test_a_forced_backend_holds_here_and_in_processes_that_are_started(no_backend_yet):
     for name in matmul.BACKENDS:
-        monkeypatch.setattr(matmul, "_backend", "another")  # restored at the end
-        monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
         matmul.force_backend(name)
         assert matmul.backend() == name
         if name != matmul.choose_backend():
@@ -109,17 +116,16 @@ def test_a_forced_backend_holds_here_and_in_processes_that_are_started(monkeypat
 
 
 @pytest.mark.parametrize("variable", [matmul.BACKEND_VARIABLE, matmul.BFLOAT16_VARIABLE])
-def test_a_wrong_variable_is_an_error_at_the_start(monkeypatch, variable):
-    monkeypatch.setattr(matmul, "_backend", None)
+def test_a_wrong_variable_is_an_error_at_the_start(monkeypatch, no_backend_yet, variable):
     monkeypatch.setenv(variable, "blas")
     assert_refused(f"{variable}: .* got 'blas'", matmul.check_environment)
 
 
 @pytest.mark.parametrize("first", [matmul.backend, lambda: matmul.force_backend("torch")])
 @pytest.mark.parametrize("given", [None, "7"])
-def test_the_first_choice_of_a_library_limits_the_kernels_that_are_kept(monkeypatch, given, first):
-    monkeypatch.setattr(matmul, "_backend", None)
-    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")  # restored at the end
+def test_the_first_choice_of_a_library_limits_the_kernels_that_are_kept(
+    monkeypatch, no_backend_yet, given, first
+):
     monkeypatch.setenv(matmul.CACHE_VARIABLE, "7")
     if given is None:
         monkeypatch.delenv(matmul.CACHE_VARIABLE)
