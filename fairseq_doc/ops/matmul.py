@@ -138,13 +138,9 @@ def has_fast_bfloat16(device_type: str) -> bool:
     return device_type == "cpu" and processor.has_fast_bfloat16() and _onednn_has_bfloat16()
 
 
+@functools.cache
 def _onednn_has_bfloat16() -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-@functools.cache
-def _can_pack() -> bool:
-    return _ONEDNN_PACK is not None and _onednn_has_bfloat16()
 
 
 def is_on_cpu(tensor: Tensor) -> bool:
@@ -286,9 +282,9 @@ def matrix_gradient(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 def loop_operand(right: Tensor, rows: int) -> Tensor:
     """``right`` (N, K) for products with ``rows`` rows in a loop: a bfloat16 matrix on a CPU is
     converted to oneDNN's own layout, which is faster."""
-    if right.dtype == torch.bfloat16 and right.device.type == "cpu" and _can_pack():
-        return _ONEDNN_PACK(right, rows)
-    return right
+    narrow = right.dtype == torch.bfloat16 and right.device.type == "cpu"
+    can_pack = narrow and _ONEDNN_PACK is not None and _onednn_has_bfloat16()
+    return _ONEDNN_PACK(right, rows) if can_pack else right
 
 
 class StepMatmul:
