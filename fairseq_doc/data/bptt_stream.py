@@ -204,14 +204,10 @@ class BpttWindows(torch.utils.data.Dataset):
             "nsentences": batch,
             "ntokens": batch * (stop - start),
             "net_input": {
-                "src_tokens": _copy(tokens[:, :-1]),
+                "src_tokens": tokens[:, :-1].clone(),
                 "src_lengths": torch.full((batch,), stop - start),
                 "window": self.first_window + index,
             },
-            "target": _copy(tokens[:, 1:]),
+            "target": tokens[:, 1:].clone(),
             "drawn_length": self.lengths[index],
         }
-
-
-def _copy(tokens: torch.Tensor) -> torch.Tensor:
-    return tokens.clone(memory_format=torch.contiguous_format)
