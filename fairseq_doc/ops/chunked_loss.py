@@ -21,7 +21,7 @@ from fairseq_doc.ops.mixture_chunks import (
     tokens_per_block,
     with_column,
 )
-from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, posterior_and_nll, softmax_
+from fairseq_doc.ops.row_softmax import are_moderate, exp_, posterior_and_nll, softmax_
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ class ChunkedLoss:
             self.components = with_column(self.components, 1)
             self.weight, self.bias = with_column(self.weight, self.bias), None
         self.label_of_word, self.label_of_target = settings.labels(len(self.weight))  # u and a
-        self.by_exp = can_exp(self.weight) and not settings.smoothing
+        # The range of float16 is too small for exp(l).
+        self.by_exp = is_on_cpu(self.weight) and self.dtype != torch.float16
         self.token_scale = None if scale is None else scale.to(self.sum_dtype).unsqueeze(1)
         self.memory: Tensor | None = None
         self.kept: KeptRows | None = None

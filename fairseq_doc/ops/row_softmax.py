@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from fairseq_doc.ops.matmul import backend, is_on_cpu
+from fairseq_doc.ops.matmul import backend
 from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import tokens_per_block
 
@@ -28,11 +28,6 @@ LOG2_E = math.log2(math.e)
 # Posteriors below this are set to zero: their products would be denormal numbers, on which a CPU is
 # thirty times slower.
 NEGLIGIBLE = {dtype: torch.finfo(dtype).tiny ** 0.5 for dtype in (torch.float32, torch.float64)}
-
-
-def can_exp(rows: Tensor) -> bool:
-    """Whether :func:`exp_` may be tried: on a CPU, and in dtypes with the exponents for it."""
-    return is_on_cpu(rows) and rows.dtype != torch.float16
 
 
 def exp_(rows: Tensor, row_target: Tensor, write: bool) -> tuple[Tensor, Tensor]:

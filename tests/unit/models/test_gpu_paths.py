@@ -28,7 +28,6 @@ from fairseq_doc.ops import (
     mixture_log_probs,
     mixture_nll,
     reference,
-    row_softmax,
 )
 from fairseq_doc.ops.mixture import Mixture
 
@@ -95,7 +94,7 @@ def as_on_a_gpu(monkeypatch):
     """The branches of a GPU, on this processor."""
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
     monkeypatch.setattr(matmul, "_ONEDNN_PACK", None)
-    branching = mixture_nll, chunked_loss, row_softmax, mixture_log_probs
+    branching = mixture_nll, chunked_loss, mixture_log_probs
     for module in (*branching, mixture, bilstm, lstm_luong_doc):
         monkeypatch.setattr(module, "is_on_cpu", lambda tensor: False)
 
