@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -75,21 +73,6 @@ def test_every_forward_pass_and_every_layer_draws_its_own_mask():
     # A gradient is zero exactly where the mask is.
     one, two = gradients(first[1].sum(), [layer.weight_hh_l0 for layer in lstm.layers])
     assert not torch.equal(one != 0, two != 0)
-
-
-def test_weight_dropout_leaves_parameters_and_state_dict_plain():
-    lstm = network([4, 6, 5], weight_drop=0.5)
-    parameters = dict(lstm.named_parameters())
-    before = copy.deepcopy(lstm.state_dict())
-    x, zeros = inputs(lstm, 4)
-    lstm(x, zeros)[1].sum().backward()
-    assert_close(lstm.state_dict(), before, rtol=0, atol=0)
-    for name, parameter in lstm.named_parameters():
-        assert parameter is parameters[name] and isinstance(parameter, nn.Parameter)
-        assert parameter.grad is not None
-    fresh = network([4, 6, 5])(x, zeros)[0]
-    assert_close(copy.deepcopy(lstm).eval()(x, zeros)[0], fresh)
-    assert_close(lstm.eval()(x, zeros)[0], fresh)
 
 
 def test_dropped_outputs_feed_the_next_layer_and_the_last_is_returned_undropped_too():
