@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,7 @@ def load_embedding_file(embedding: Tensor, path: str, dictionary: "Dictionary") 
             )
         row = dictionary.indices.get(word)
         if row is not None:
-            rows[row] = torch.tensor(_finite(numbers, f"{path}: line {words + 1}"))
+            rows[row] = _finite(numbers, f"{path}: line {words + 1}")
     if words != int(header[0]):
         raise FairseqDocError(
             f"{path}: expected {int(header[0]):,} words according to its header; got {words:,}"
@@ -53,11 +52,11 @@ def load_embedding_file(embedding: Tensor, path: str, dictionary: "Dictionary") 
         embedding[row] = vector
 
 
-def _finite(numbers: list[str], where: str) -> list[float]:
-    vector = []
+def _finite(numbers: list[str], where: str) -> Tensor:
+    vector = torch.tensor(())
     with contextlib.suppress(ValueError):
-        vector = list(map(float, numbers))
-    if not (vector and all(map(math.isfinite, vector))):
+        vector = torch.tensor(list(map(float, numbers)))
+    if not (len(vector) and vector.isfinite().all()):
         raise FairseqDocError(f"{where}: expected finite numbers; got {shown(' '.join(numbers))}")
     return vector
 

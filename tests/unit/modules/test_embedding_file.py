@@ -38,6 +38,7 @@ def test_round_trip_to_the_bit(tmp_path_factory, numbers):
         ("2 3\nw1 1 2 3\n\n", "expected 3 numbers"),
         ("2 3\nw1 1 2 3\nw2 1 2 x\n", "line 3: expected finite numbers; got '1 2 x'"),
         ("1 3\nw1 1 nan 3\n", "line 2: expected finite numbers"),
+        ("1 3\nw1 1 1e39 3\n", "line 2: expected finite numbers"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, text, problem):
