@@ -68,6 +68,14 @@ def at_temperature(log_probs: Tensor, inverse: Tensor | float) -> Tensor:
     return torch.log_softmax(below_top * inverse, dim=-1)
 
 
+def near(weight: Tensor, n_components: int, noise: float) -> Tensor:
+    """W_j = W + noise r E_j for J components, stacked to (J d, D), from W (d, D). The entries of E_j
+    are standard normal, and r is the root mean square of those of W (1 / sqrt(d) for the identity),
+    so the noise changes W h by about ``noise`` times its length."""
+    copies = weight.repeat(n_components, 1)
+    return copies + torch.randn_like(copies) * (noise * weight.pow(2).mean().sqrt())
+
+
 class MixtureOutput(nn.Module):
     """P = sum_j pi_j softmax(W k_j + b), with components k_j from any layers (Eq. 7-11).
 
@@ -166,15 +174,14 @@ class MixtureOutput(nn.Module):
         self, weight: Tensor, bias: Tensor, noise: float, lower_weight: float = 0.01
     ) -> None:
         """Initialise the components from the single one of a trained model, activation(W_1 h^N +
-        b_1). Those of the last layer get W_j = W_1 + noise r E_j and b_j = b_1. W_pi is zero, so
-        they have equal weights. Components of lower layers keep their initial W_j, and b_pi gives
-        them ``lower_weight`` in total. Apart from the noise, the NLL per token is then at most
-        -ln(1 - lower_weight) larger than the trained model's.
+        b_1). Those of the last layer get W_j near W_1, see :func:`near`, and b_j = b_1. W_pi is
+        zero, so they have equal weights. Components of lower layers keep their initial W_j, and
+        b_pi gives them ``lower_weight`` in total. Apart from the noise, the NLL per token is then
+        at most -ln(1 - lower_weight) larger than the trained model's.
 
         Args:
             weight, bias: W_1 (d, D_N) and b_1 (d,); the identity and zeros for a softmax of h^N.
-            noise: the entries of E_j are standard normal and r is the root mean square of W_1's,
-                so the noise changes W_1 h by about ``noise`` times its length.
+            noise: see :func:`near`.
 
         Raises:
             FairseqDocError: a noise that is negative or not finite, a lower weight outside (0, 1),
@@ -190,8 +197,7 @@ class MixtureOutput(nn.Module):
                 "components",
             )
         projection: Any = self.projections[str(len(lower))]
-        copies, size = weight.repeat(last, 1), noise * weight.pow(2).mean().sqrt()
-        projection.weight.copy_(copies + torch.randn_like(copies) * size)  # (J d, D_N)
+        projection.weight.copy_(near(weight, last, noise))
         projection.bias.copy_(bias.repeat(last))
         if self.mixture_weights is not None:
             for parameter in self.mixture_weights.parameters():  # W_pi, and b_pi if there is one
