@@ -65,7 +65,7 @@ class MixtureHeadConfig(PreTrainedConfig):
             embedding. None: four of the last layer.
         activation: ``linear`` or ``tanh``, applied to W_j h^n + b_j.
         noise: by how much each W_j of a new model differs from the identity, see
-            :meth:`fairseq_doc.modules.mixture.MixtureOutput.grow_from`.
+            :func:`fairseq_doc.modules.mixture.near`.
     """
 
     model_type = "mixture_head"

@@ -264,8 +264,8 @@ class NTASGDSchedule(FairseqLRScheduler):
         super().__init__(cfg, optimizer)
 
     def step(self, epoch: int, val_loss: float | None = None) -> float:
-        """End an epoch. ``val_loss`` is None without validation, and on a resume."""
-        super().step(epoch, val_loss)
+        """End an epoch. ``val_loss`` is None without validation, and on a resume. fairseq's ``best``
+        is not kept, since a resume would leave out the loss of its checkpoint."""
         if val_loss is not None:
             self.nt_asgd.observe(epoch, val_loss)
         return self.step_update(None)

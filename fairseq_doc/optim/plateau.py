@@ -236,7 +236,6 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
 
     def step(self, epoch: int, val_loss: float | None = None) -> float:
         """End an epoch, whose loss :meth:`observe` has received; also called on a resume."""
-        super().step(epoch, val_loss)
         return self.step_update(None)
 
     def step_update(self, num_updates: int | None) -> float:
@@ -247,8 +246,7 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
         return self.cfg.lr[0] * self.cfg.lr_shrink**self.plateau.drops
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "plateau": self.plateau.state_dict()}
+        return {"plateau": self.plateau.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best = state_dict["best"]
         self.plateau.load_state_dict(state_dict["plateau"])

@@ -84,6 +84,7 @@ def test_losses_reach_the_optimizer_and_the_rate_stays_until_the_end():
         stages.append(optimizer.stages.stage)
         assert scheduler.step_update(epoch) == optimizer.get_lr() == rates[-1]
         scheduler.step(epoch, None)  # an epoch without validation is not observed
+        assert scheduler.state_dict() == schedule(optimizer).state_dict()  # as after a resume
     assert rates == [0.5] * 8 + [-7.0]
     assert averaging == [False] * 2 + [True] * 7
     assert stages == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
