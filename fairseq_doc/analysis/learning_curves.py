@@ -96,7 +96,7 @@ def _validations(line: str) -> Iterator[tuple[int, str, float]]:
         with contextlib.suppress(ValueError):
             yield int(epoch), subset, float(printed)
     for text in VALID_JSON.findall(line):
-        with contextlib.suppress(ValueError):  # cut off
+        with contextlib.suppress(ValueError, TypeError):  # cut off, or not a number
             logged = json.loads(text)
             for key, value in logged.items():
                 if key.endswith("_ppl") and key != "train_ppl":
@@ -129,7 +129,7 @@ def read_reference(path: str | os.PathLike) -> list[LearningCurve]:
     """The seeds' curves of a reference file."""
     try:
         content = json.loads(read_text(path))
-        if content["kind"] == KIND:
+        if content["kind"] == KIND and content["runs"]:
             return [
                 LearningCurve(
                     {int(epoch): float(value) for epoch, value in run["perplexity"].items()},

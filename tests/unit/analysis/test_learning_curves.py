@@ -147,6 +147,7 @@ def test_damaged_lines_are_left_out(tmp_path):
         "epoch 4 | valid on 'valid' subset | ppl x | wps 0",
         "epoch 4 | valid on 'valid' subset | ppl -1 | wps 0",
         '{"epoch": "x", "valid_ppl": "2"}',
+        '{"epoch": 2, "valid_ppl": null}',
         "\udcff\udcfe",  # bytes that are not UTF-8
     ]
     whole = read(tmp_path, SIMPLE)
@@ -196,7 +197,10 @@ def test_a_file_of_the_former_form_is_read(tmp_path):
     assert seeds == [curve(100.0)] and band_of(seeds) == {1: (97.04, 103.05)}
 
 
-@pytest.mark.parametrize("text", ["no JSON", "[1]", '{"kind": "other"}'])
+NO_RUNS = json.dumps({"kind": KIND, "command": "x", "runs": {}})
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[1]", '{"kind": "other"}', NO_RUNS])
 def test_another_file_is_refused(tmp_path, text):
     (tmp_path / "r.json").write_text(text)
     assert_refused("r.json: expected a reference", read_reference, tmp_path / "r.json")
