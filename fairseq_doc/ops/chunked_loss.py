@@ -269,17 +269,18 @@ class ChunkedLoss:
         size, on_cpu = len(of_tokens), rows.device.type == "cpu"
         if on_cpu:
             size = tokens_per_block(2 * j, vocabulary)  # softmaxes and as much working memory
-        height = min(size * j, len(rows))
-        scratch = rows.new_empty(1 + on_cpu, height, vocabulary, dtype=self.sum_dtype)
+        shape = min(size * j, len(rows)), vocabulary
+        work = rows.new_empty(shape, dtype=self.sum_dtype) if on_cpu else None
+        wide = None if rows.dtype == self.sum_dtype else rows.new_empty(shape, dtype=self.sum_dtype)
         results = []
         for start in range(0, len(of_tokens), size):
             own, of_rows = of_tokens[start : start + size], slice(start * j, (start + size) * j)
             part, target = rows[of_rows], row_target[of_rows]
-            softmax, *work = scratch[:, : len(part)]
-            posterior, nll = self._posterior(own, softmax_(softmax.copy_(part), target))
-            g = self._smooth_block(own, components[of_rows], softmax, posterior, *work)
+            softmax = part if wide is None else wide[: len(part)].copy_(part)
+            posterior, nll = self._posterior(own, softmax_(softmax, target))
+            g = self._smooth_block(own, components[of_rows], softmax, posterior, work)
             softmax.scatter_add_(1, target, posterior.view(-1, 1) * -self.label_of_target)
-            part.copy_(softmax)
+            part.copy_(softmax)  # nothing to do where they are the same
             results.append((posterior, nll, g))
         posteriors, nlls, gs = map(torch.cat, zip(*results, strict=True))
         return posteriors, nlls, gs
@@ -293,7 +294,7 @@ class ChunkedLoss:
         work: Tensor | None = None,
     ) -> Tensor:
         """g, (c, J). The softmaxes ``rows`` are replaced by dL/dl without the target's own term;
-        ``work`` is working memory of the same size."""
+        ``work`` is working memory of at least this size."""
         by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
         pi = self.log_weights[tokens].exp().unsqueeze(2)  # (c, J, 1)
         target = self.label_of_target * posterior.unsqueeze(2)  # (c, J, 1): a r_j
@@ -304,7 +305,7 @@ class ChunkedLoss:
         if is_on_cpu(probs) and probs.min() > smallest_sum(probs):
             inverse = probs.reciprocal()
             g = target + word * pi * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
-            memory = None if work is None else work.view_as(by_token)
+            memory = None if work is None else work[: len(rows)].view_as(by_token)
             of_word = torch.mul(word * pi, inverse, out=memory)
             by_token.mul_(torch.sub(g, of_word, out=of_word))
             log_probs = probs.log_()
