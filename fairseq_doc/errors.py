@@ -1,10 +1,8 @@
 """Errors that the user can correct."""
 
 import re
-import shlex
 import signal
 from collections.abc import Iterator, Sized
-from importlib.metadata import PackageNotFoundError, requires
 
 
 class FairseqDocError(ValueError):
@@ -55,7 +53,7 @@ def interruption(error: BaseException) -> BaseException | None:
     return None
 
 
-def shown(text: str | bytes, limit: int = 80) -> str:
+def shown(text: str, limit: int = 80) -> str:
     """Input as quoted in an error: one line, control characters escaped, cut after ``limit``."""
     quoted = repr(text[:limit])
     if len(text) > limit or len(quoted) > limit + 3:
@@ -71,15 +69,3 @@ def escaped(text: str, characters: str) -> str:
     """The text with these characters, given as in a regular expression's ``[...]``, as Python's
     escapes."""
     return re.sub(f"[{characters}]", lambda found: ascii(found[0])[1:-1], text)
-
-
-def pip_install(extra: str, *packages: str) -> str:
-    """The command that installs the requirements of an extra (PyPI may not have ``fairseq_doc``
-    itself), or ``packages`` if ``fairseq_doc`` is not installed."""
-    try:
-        lines = requires("fairseq_doc") or []
-    except PackageNotFoundError:
-        lines = []
-    parts = [line.partition(";") for line in lines]
-    needed = [need.strip() for need, _, marker in parts if f'extra == "{extra}"' in marker]
-    return shlex.join(["pip", "install", *(needed or packages)])

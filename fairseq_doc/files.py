@@ -124,8 +124,6 @@ def _opened(path: _Path) -> Iterator[tuple[IO[bytes], str]]:
     """Yields (the open file, or standard input for ``-``, decompressed; its name for errors)."""
     name = "standard input" if path == "-" else str(path)
     check_input(path)
-    if path == "-" and sys.stdin is None:
-        raise FairseqDocError("standard input is closed; name a file")
     try:
         with contextlib.ExitStack() as stack:
             file: Any = sys.stdin.buffer if path == "-" else stack.enter_context(open(path, "rb"))

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 
 
@@ -27,8 +26,7 @@ def apply() -> None:
     """Unless the command has a handler for SIGTERM, make it exit by an exception, so that files are
     closed and removed. The exit status is 143, as a shell reports this signal."""
     handled = signal.getsignal(signal.SIGTERM)
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not runs_a_command(sys.argv) or handled != signal.SIG_DFL or not in_main_thread:
+    if not runs_a_command(sys.argv) or handled != signal.SIG_DFL:
         return
     process = os.getpid()
 

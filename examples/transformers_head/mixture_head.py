@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fairseq_doc.errors import FairseqDocError, pip_install
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import MixtureOutput, near
 
 
@@ -50,7 +50,7 @@ try:
 except ImportError as error:
     raise FairseqDocError(
         f"expected transformers; got none, or one that is too old ({error}): "
-        f"{pip_install('transformers', 'transformers')}"
+        "pip install --upgrade transformers"
     ) from None
 
 DEFAULT_COMPONENTS = 4  # of the last layer
@@ -119,18 +119,12 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
                 configuration says so.
 
         Raises:
-            FairseqDocError: the embedding is not as wide as the hidden states, or the numbers of
-                components do not fit the layers.
+            FairseqDocError: the numbers of components do not fit the layers.
         """
         super().__init__(config)
         text = config.text_config
         self.model = AutoModel.from_config(text) if model is None else model
         embedding = self.model.get_input_embeddings().weight
-        if embedding.size(1) != text.hidden_size:
-            raise FairseqDocError(
-                f"expected an embedding as wide as the hidden states, {text.hidden_size}; got "
-                f"{embedding.size(1)}"
-            )
         if output is None:
             tied = config.tie_word_embeddings
             weight = embedding if tied else nn.Parameter(torch.empty_like(embedding))
@@ -192,14 +186,6 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
             initialization.zeros_(module.bias)
         else:
             super()._init_weights(module)
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The backbone's."""
-        return self.model.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """The backbone's."""
-        self.model.set_input_embeddings(value)
 
     def resize_token_embeddings(
         self,

@@ -306,18 +306,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     """The arguments, checked; ``components`` are the mixtures' numbers.
 
     Raises:
-        FairseqDocError: a size that cannot be, a mixture that does not fit the layers, a folder that exists.
+        FairseqDocError: a mixture that does not fit the layers, a folder that exists, a missing text.
     """
     args = make_arguments().parse_args(words)
-    for name in SIZES:
-        value = getattr(args, name[2:].replace("-", "_"))
-        if not (0 <= value < 1 if name == "--dropout" else value > 0):
-            expected = "a number in [0, 1)" if name == "--dropout" else "a positive number"
-            raise FairseqDocError(f"{name}: expected {expected}; got {value}")
-    if args.width % args.heads:
-        raise FairseqDocError(
-            f"--width: expected a multiple of --heads, {args.heads}; got {args.width}"
-        )
     args.components = [parse_components(text, args.layers) for text in args.doc_components]
     if args.save and args.save.exists():
         raise FairseqDocError(f"{args.save} exists; remove it, or name another folder")

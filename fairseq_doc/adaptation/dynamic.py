@@ -101,12 +101,11 @@ class DynamicSettings:
     def statistics_paths(self, checkpoints: str) -> list[str]:
         """The file of gradient statistics of each checkpoint of ``a.pt:b.pt``."""
         models = split_paths(checkpoints)
-        files = [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
-        if self.statistics is not None:
-            files = split_paths(self.statistics)
-        is_one_each = len(files) == len(models) and len(set(files)) == len(files)
-        expected = f"a file of its own for each model of {checkpoints}"
-        require(is_one_each, "dynamic.statistics", expected, ":".join(files))
+        if self.statistics is None:
+            return [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
+        files = split_paths(self.statistics)
+        expected = f"a file for each model of {checkpoints}"
+        require(len(files) == len(models), "dynamic.statistics", expected, self.statistics)
         return files
 
 

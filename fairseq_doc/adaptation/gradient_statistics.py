@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError, require
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import track
 from fairseq_doc.files import check_input, check_output, whole_file
@@ -126,9 +126,6 @@ def _computed(
     ensemble: Ensemble, columns: int, segment: int, batches: int | None
 ) -> dict[str, Any]:
     """The sums of squared gradients, {name: sum}, and the number of batches."""
-    most = len(ensemble.split("train")) // 2
-    expected = f"at most {most}, for two tokens of split 'train' in each"
-    require(columns <= most, "dynamic.columns", expected, columns)
     windows = windows_of(ensemble, "train", columns, segment)
     if batches:
         windows.take(batches)

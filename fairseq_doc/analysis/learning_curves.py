@@ -120,15 +120,15 @@ def reference_lines(
 
 def is_reference(path: str | os.PathLike) -> bool:
     """Whether a file is a reference, whose name ends in .json; else it is a log."""
-    if not str(path).lower().endswith(".json"):
-        return False
-    return any(KIND in line for line in islice(text_lines(path, errors="replace"), 2))
+    is_json = str(path).lower().endswith(".json")
+    return is_json and any(KIND in line for line in islice(text_lines(path, errors="replace"), 2))
 
 
 def read_reference(path: str | os.PathLike) -> list[LearningCurve]:
     """The seeds' curves of a reference file."""
+    text = read_text(path)
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(text)
         if content["kind"] == KIND and content["runs"]:
             return [
                 LearningCurve(
@@ -138,8 +138,6 @@ def read_reference(path: str | os.PathLike) -> list[LearningCurve]:
                 )
                 for run in content["runs"].values()
             ]
-    except FairseqDocError:
-        raise
     except (LookupError, TypeError, ValueError, AttributeError):
         pass
     raise FairseqDocError(
@@ -159,13 +157,8 @@ def band_of(seeds: Sequence[LearningCurve]) -> dict[int, tuple[float, float]]:
     for epoch in sorted(by_epoch):
         near = [x for k in (epoch - 1, epoch, epoch + 1) for x in by_epoch.get(k, ())]
         low, high = math.exp(min(near) - margin), math.exp(max(near) + margin)
-        band[epoch] = _rounded(low), _rounded(high)
+        band[epoch] = round(low, 2), round(high, 2)
     return band
-
-
-def _rounded(perplexity: float) -> float:
-    """To two decimals, or, below 1, to three digits: never to 0."""
-    return round(perplexity, 2) if perplexity >= 1 else float(f"{perplexity:.3g}")
 
 
 def departures(

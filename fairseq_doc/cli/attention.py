@@ -11,7 +11,7 @@ from fairseq_doc.cli.arguments import ModelOptions, PictureOptions, unknown_word
 from fairseq_doc.cli.outputs import remark, table
 from fairseq_doc.errors import FairseqDocError, require
 from fairseq_doc.evaluation.translation import SearchOptions, Translator, load_translator
-from fairseq_doc.files import check_input, text_lines
+from fairseq_doc.files import text_lines
 from fairseq_doc.options import option
 from fairseq_doc.preparation.text_form import WORD, TextForm, form_of_side
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, why_unusable
@@ -49,8 +49,6 @@ class Options(PictureOptions, ModelOptions):
                 raise FairseqDocError(
                     f"--bpe {bpe} and {name} need each other; got only one of them"
                 )
-            if path:
-                check_input(path)
 
     def form(self, language: str) -> TextForm:
         """The conversion of a sentence to symbols of the model, by the options or the data folder."""

@@ -78,9 +78,9 @@ class Options:
 
 def run(settings: Options) -> dict[str, Any]:
     """Result: the file ``picture`` or ``reference``, and ``runs``, each with ``perplexity`` by epoch,
-    a mean over its ``seeds``, the ``best`` of them, and the epochs ``averaging_after`` and ``stages_after``. With --check: the file
-    ``check``, and ``runs``, each with ``compared``, the number of epochs, of the reference's
-    ``epochs``, and ``departures``."""
+    a mean over its ``seeds``, the ``best`` of them, and the epochs ``averaging_after`` and
+    ``stages_after``. With --check: the file ``check``, and ``runs``, each with ``compared``, the
+    number of epochs, of the reference's ``epochs``, and ``departures``."""
     if settings.check:
         band = band_of(read_reference(settings.file))
         runs = {}

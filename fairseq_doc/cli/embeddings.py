@@ -33,8 +33,6 @@ class Options(CheckpointOptions):
 
 def run(settings: Options) -> dict[str, Any]:
     """Result: ``words``; ``width``; ``output``, the file."""
-    if settings.side == "source" and settings.output_matrix:
-        raise FairseqDocError("--output-matrix: expected --side target; got source")
     if settings.side is None and any(Path(settings.data).glob("dict.*.txt")):
         raise FairseqDocError("--side source or --side target is needed for an encoder-decoder")
     task_name = TRANSLATION if settings.side else TASK

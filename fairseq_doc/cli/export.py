@@ -6,7 +6,7 @@ from typing import Any
 
 from fairseq_doc.cli.arguments import CheckpointOptions
 from fairseq_doc.cli.outputs import check_outputs, first_ten
-from fairseq_doc.errors import FairseqDocError, pip_install
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.export.tokens import FORMS, match_tokens, read_tokens, table_of
 from fairseq_doc.files import whole_file, write_lines
@@ -52,7 +52,7 @@ def run(settings: Options) -> dict[str, Any]:
     try:
         from fairseq_doc.export.file import exported_file
     except ImportError as error:
-        raise FairseqDocError(f"{error}: {pip_install('onnx', 'onnx', 'onnxruntime')}") from None
+        raise FairseqDocError(f"{error}: pip install --upgrade onnx onnxruntime") from None
     tokens = read_tokens(settings.tokens) if settings.tokens else None
     ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     dictionary = ensemble.dictionary

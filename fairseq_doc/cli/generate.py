@@ -27,7 +27,7 @@ class Options(ProgressOptions, ModelOptions):
         metavar="P",
     )
     allow_unknown: bool = option("also draw <unk>, which is otherwise never drawn", False)
-    seed: int = option("random seed; the same seed gives the same texts", 1)
+    seed: int = option("random seed; the same seed gives the same texts", 1, least=0)
 
 
 def run(settings: Options) -> dict[str, Any]:

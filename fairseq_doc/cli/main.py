@@ -50,7 +50,6 @@ TRAINING = {
     "fairseq-train": "train: fairseq-train DATA --user-dir fairseq_doc ...",
     "fairseq-hydra-train": "the same with its options in a YAML file",
 }
-OF_FAIRSEQ = ("train", "preprocess", "interactive", "validate")  # fairseq-train and so on
 # Environment variable: 1 shows the traceback of an error that the user cannot correct.
 TRACEBACK = "FAIRSEQ_DOC_TRACEBACK"
 
@@ -105,25 +104,15 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. The exit status is 0; 1 for an error that the user can correct; 2 for one of
-    fairseq's commands, or for arguments that argparse refuses; 70 for any other error, which is
-    raised instead if the environment variable FAIRSEQ_DOC_TRACEBACK is 1; 130 after an
-    interruption."""
+    """Run one command. The exit status is 0; 1 for an error that the user can correct; 2 for
+    arguments that argparse refuses; 70 for any other error, which is raised instead if the
+    environment variable FAIRSEQ_DOC_TRACEBACK is 1; 130 after an interruption."""
     _set_up_logging()
-    if sys.stdout is None:  # closed, as by a service
-        sys.stdout = open(os.devnull, "w")
     if isinstance(sys.stdout, io.TextIOWrapper):  # any locale; names of files stay unchanged
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     interruptions.apply()
     words = sys.argv[1:] if arguments is None else arguments
     called = next((word for word in words if not word.startswith("-")), "")
-    if called in OF_FAIRSEQ:
-        print(
-            f"fairseq-doc: error: expected a command of fairseq-doc; got {called}, a command of "
-            f"fairseq: use fairseq-{called} with --user-dir fairseq_doc",
-            file=sys.stderr,
-        )
-        return 2
     try:
         return _run(called, words)
     except KeyboardInterrupt:
@@ -182,10 +171,8 @@ def _unexpected(error: Exception) -> str:
 def _parser_of(called: str) -> argparse.ArgumentParser:
     try:
         return make_parser(only=called)
-    except Exception as error:
+    except Exception:
         installation.check()  # raises if the installation is the reason
-        if isinstance(error, OSError):  # not the command's fault: a missing library of torch, say
-            raise ImportError(str(error)) from error
         raise
     finally:
         _set_up_logging()  # again, since some imported packages set up their own logging

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from fairseq_doc.cli.arguments import (
     unknown_words,
 )
 from fairseq_doc.cli.scoring_arguments import ceiling_lines
-from fairseq_doc.errors import FairseqDocError, require
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import ends
 from fairseq_doc.evaluation.scoring import MAX_WORDS
 from fairseq_doc.files import write_files
@@ -114,9 +113,6 @@ class Options(ProgressOptions, ModelOptions):
         check_needs("--nbest-data", {f"--format {GENERATED}": not is_kaldi}, self.nbest_data)
         scored = self.first_pass or not is_kaldi
         check_needs(f"--tune with --format {KALDI}", {"--first-pass": scored}, self.tune)
-        for name in ("weight", "bonus"):
-            value = getattr(self, name)
-            require(value is None or isfinite(value), name, "finite", value)
         is_given = self.weight is not None
         found = {"--weight and --bonus, or --tune, which finds both": is_given or self.tune}
         check_needs("--output or --metric", found, chooses)

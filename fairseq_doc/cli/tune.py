@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError, pip_install
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.tuning.settings import Options, short, value_text
 
 EXAMPLE = (
@@ -21,7 +21,7 @@ def run(settings: Options) -> dict[str, Any]:
     ``files``, ``best`` and ``best_of_half``. With ``--rerun``: ``study``, ``metric``, ``trial``,
     ``settings``, ``runs``, ``diverged``, ``mean``, ``deviation``, ``low`` and ``high``."""
     if importlib.util.find_spec("optuna") is None:
-        raise FairseqDocError(f"Optuna is not installed: {pip_install('tune', 'optuna')}")
+        raise FairseqDocError("Optuna is not installed: pip install optuna")
     from fairseq_doc.tuning.storage import silence
 
     silence()

@@ -144,13 +144,12 @@ def dictionary_of(
     ends = [end_mark] if end_mark else END_MARKS
     unknowns = [unknown] if unknown else UNKNOWN
     end = next((mark for mark in ends if mark in row_of), None)
-    missing = " or ".join(ends) if end is None else ""
-    if unknown and unknown not in row_of:
-        missing += f"{' and ' if missing else ''}{unknown}"
-    if end is None or missing:
+    if end is None:
         raise FairseqDocError(
-            f"expected {missing} in the list of words; name another by --end-mark or --unknown"
+            f"expected {' or '.join(ends)} in the list of words; name another by --end-mark"
         )
+    if unknown and unknown not in row_of:
+        raise FairseqDocError(f"expected {unknown} in the list of words; name another by --unknown")
     dictionary = Dictionary()
     special = {
         dictionary.eos_word: end,

@@ -50,8 +50,7 @@ def load_stream(
     path: str, split: str, dictionary: Dictionary, combine: bool = False
 ) -> TokenStream:
     """Read a binarised split (``fairseq-preprocess --only-source``). Raises ``FairseqDocError`` if
-    it is missing, empty or has words outside ``dictionary``; see also
-    ``fairseq_patches/binarised_data.py``."""
+    it is missing, empty or has padding as a word; ``fairseq_patches/binarised_data.py`` checks the rest."""
     dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
     if dataset is None:
         raise FairseqDocError(
@@ -62,12 +61,6 @@ def load_stream(
     if len(tokens) < 2:  # an input and its target
         raise FairseqDocError(
             f"split {split!r} at {path} is empty: expected at least 2 tokens, got {len(tokens)}"
-        )
-    if tokens.min() < 0 or tokens.max() >= len(dictionary):  # only in formats other than mmap
-        raise FairseqDocError(
-            f"split {split!r} at {path} is damaged or was binarised with a different dictionary: "
-            f"it holds words from {tokens.min()} to {tokens.max()}, but the dictionary has "
-            f"{len(dictionary)}"
         )
     if (tokens == dictionary.pad()).any():
         raise FairseqDocError(
@@ -114,21 +107,16 @@ def fixed_lengths(steps: int, length: int) -> list[int]:
 def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
     """(n,) tokens -> (C, n // C), one column per row. Raises ``FairseqDocError`` if a column would
     have fewer than two tokens, so no target."""
-    _check_columns(stream, n_columns, 2)
-    length = len(stream) // n_columns
-    return stream.tokens[: length * n_columns].view(n_columns, length)
-
-
-def _check_columns(stream, n_columns, tokens_each):
-    most = len(stream) // tokens_each
+    most = len(stream) // 2
     if not 1 <= n_columns <= most:
         raise FairseqDocError(
             f"split {stream.split!r} with {len(stream)} tokens: expected 1 to {most} columns of at "
-            f"least {tokens_each} tokens; got {n_columns}; give another batch_size (or "
-            "batch_size_valid)",
+            f"least 2 tokens; got {n_columns}; give another batch_size (or batch_size_valid)",
             "batch_size",
             "batch_size_valid",
         )
+    length = len(stream) // n_columns
+    return stream.tokens[: length * n_columns].view(n_columns, length)
 
 
 def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.Tensor:
@@ -142,15 +130,13 @@ def endless_columns(
     stream: TokenStream, n_columns: int, first_step: int, steps: int, seed: int, end_mark: int
 ) -> torch.Tensor:
     """Tokens ``first_step`` .. ``first_step + steps`` of C = ``n_columns`` endless columns,
-    (C, steps + 1): the inputs, and one more for the last target. Raises ``FairseqDocError`` for
-    more columns than tokens.
+    (C, steps + 1): the inputs, and one more for the last target.
 
     The columns start at equally spaced lines from a random line on, each shifted at random by up to
     100 lines, but not past its neighbour (deepmind/lamb). If there are fewer lines than columns,
     tokens are used instead of lines. The random numbers depend only on ``seed``, so a column keeps
     its start; lamb draws new ones for every pass.
     """
-    _check_columns(stream, n_columns, 1)
     tokens, starts = stream.tokens, stream.line_starts(end_mark)
     if len(starts) < n_columns:
         starts = np.arange(len(tokens))

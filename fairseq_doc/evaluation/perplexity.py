@@ -85,14 +85,11 @@ def evaluate(
 def check_text(
     ensemble: Ensemble, split: str, settings: ScorerSettings = USUAL, columns: int = 1
 ) -> None:
-    """Load a split. Raises ``FairseqDocError`` for one that is missing or too short, for dynamic
-    evaluation of several columns, and for a cache larger than a column."""
+    """Load a split. Raises ``FairseqDocError`` for one that is missing or too short, and for dynamic
+    evaluation of several columns."""
     if settings.dynamic:  # which learns from one text in its order
         require(columns == 1, "columns", "1 for dynamic evaluation", columns)
-    length = columns_of(ensemble.split(split), columns).size(1)
-    if settings.cache:
-        expected = f"less than {length}, the tokens in a column of split {split!r}"
-        require(settings.cache.window < length, "cache.window", expected, settings.cache.window)
+    columns_of(ensemble.split(split), columns)
 
 
 def evaluate_each(

@@ -3,7 +3,6 @@
 Axes: B sentences, S source time, T output time, both with their end mark.
 """
 
-import math
 import os
 from argparse import Namespace
 from collections.abc import Sequence
@@ -53,7 +52,6 @@ class SearchOptions:
         check_ranges(SearchOptions, self)
         in_range = abs(self.lenpen) <= MAX_LENPEN
         require(in_range, "lenpen", f"between {-MAX_LENPEN} and {MAX_LENPEN}", self.lenpen)
-        require(math.isfinite(self.unkpen), "unkpen", "finite", self.unkpen)
         require(self.nbest <= self.beam, "nbest", f"at most the beam, {self.beam}", self.nbest)
 
 

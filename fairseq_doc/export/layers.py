@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.export.graph import Graph
 from fairseq_doc.models.language_model import RecurrentDecoder
 from fairseq_doc.modules.awd_lstm import AWDLSTM
@@ -89,10 +88,8 @@ def _layer(graph: Graph, stack: Any, n: int, x: str, state: list[str]) -> list[s
             elif cell.name == "rhn":
                 parts = body.several("Split", cell.parts, body("Add", product, added), axis=1)
                 state = [_gated_sum(body, parts, state[0], cell.kind)]
-            elif cell.name == "lstm":
-                state = _lstm_cell(body, body("Add", product, added), state[1], cell.kind)
             else:
-                raise FairseqDocError(f"models with the cell {cell.name} cannot be exported")
+                state = _lstm_cell(body, body("Add", product, added), state[1], cell.kind)
         return state
 
     if mogrifier is None and cell.name == "lstm" and cell.kind == "untied":

@@ -16,14 +16,10 @@ import onnx
 from onnx import TensorProto
 
 import fairseq_doc
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.export.graph import Graph
 from fairseq_doc.export.layers import add_layers, add_log_probs, layer_widths
 from fairseq_doc.export.tokens import LOG_PROBS, TokenTable
 from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDecoder
-from fairseq_doc.modules.awd_lstm import AWDLSTM
-from fairseq_doc.modules.mixture import MixtureOutput
-from fairseq_doc.modules.recurrent_stack import RecurrentStack
 
 
 def onnx_model(
@@ -31,9 +27,6 @@ def onnx_model(
 ) -> onnx.ModelProto:
     """The model in one of ``FORMS``; ``unit``, a word or a byte, goes into its metadata."""
     graph, decoder = Graph(), model.decoder
-    for part in (decoder.lstm, decoder.output):
-        if type(part) not in (AWDLSTM, RecurrentStack, MixtureOutput):
-            raise FairseqDocError(f"models with a {type(part).__name__} cannot be exported")
     graph.input("x", ["N", "L"], TensorProto.INT64)
     add_form = _add_log_probs if form == LOG_PROBS else _add_sentence
     add_form(graph, decoder, table)

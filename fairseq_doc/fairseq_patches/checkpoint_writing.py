@@ -17,16 +17,14 @@ from fairseq_doc.files import copy_file, whole_file
 @replaces(checkpoint_utils, "torch_persistent_save")
 def save_whole(save, obj, filename, async_write=False):
     """Write a temporary file, which is renamed when it is on disk."""
-    if async_write or not PathManager.supports_rename(filename):
-        return save(obj, filename, async_write=async_write)
+    if async_write:
+        return save(obj, filename, async_write=True)
     with whole_file(filename, binary=True) as file:
         torch.save(obj, file)
 
 
 @replaces(PathManager, "copy")
-def copy_whole(copy, src_path, dst_path, overwrite=False):
+def copy_whole(_, src_path, dst_path, overwrite=False):
     """Copy a checkpoint in the same way."""
-    if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
-        return copy(src_path, dst_path, overwrite=overwrite)
     copy_file(src_path, dst_path)
     return dst_path

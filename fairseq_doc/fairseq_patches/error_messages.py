@@ -15,7 +15,6 @@ from traceback import walk_tb
 from types import TracebackType
 
 from fairseq import options, registry
-from fairseq.criterions import adaptive_loss
 from torch.distributed import DistNetworkError, DistStoreError
 from torch.multiprocessing import ProcessRaisedException
 
@@ -23,9 +22,6 @@ from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, inter
 from fairseq_doc.interruptions import how_it_ended, runs_a_command
 from fairseq_doc.options import with_flags
 
-_NO_ADAPTIVE_SOFTMAX = (
-    "models of this package have no adaptive softmax: give --criterion doc_cross_entropy"
-)
 # {beginning of a message of fairseq: text to add}
 _OF_FAIRSEQ = {
     "Must specify batch size": "; language models of this package need --batch-size",
@@ -34,7 +30,8 @@ _OF_FAIRSEQ = {
     "Could not infer language pair": "; for a language model give --task bptt_language_modeling, "
     "or sample text from it by fairseq-doc generate",
     "--replace-unk requires": "; leave it out: fairseq 0.12 does not store the alignment",
-    "AdaptiveLoss is not compatible": f"; {_NO_ADAPTIVE_SOFTMAX}",
+    "AdaptiveLoss is not compatible": "; models of this package have no adaptive softmax: give "
+    "--criterion doc_cross_entropy",
     "Model file not found": "",
     "Optimizer does not match": ", since the checkpoint is of another training; or give another "
     "--save-dir",
@@ -98,17 +95,10 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
         if of_gloo or isinstance(part, DistNetworkError | DistStoreError):
             got = shown(" ".join(str(part).split()), 200)
             return f"another worker ended or did not start in time; see its output ({got})"
-    if _file_of(error, traceback) == options.__file__ and isinstance(error, RuntimeError):
+    files = [frame.f_code.co_filename for frame, _ in walk_tb(traceback)]
+    if files[-1:] == [options.__file__] and isinstance(error, RuntimeError):
         return "expected --arch, such as lstm_doc_lm or lstm_luong_doc; got none"
-    if _file_of(error, traceback) == adaptive_loss.__file__ and isinstance(error, AssertionError):
-        return f"--criterion adaptive_loss: {_NO_ADAPTIVE_SOFTMAX}"
     return None
-
-
-def _file_of(error, traceback):
-    """The file that raised an error."""
-    frames = [frame for frame, _ in walk_tb(traceback)]
-    return frames[-1].f_code.co_filename if frames else None
 
 
 def check_settings_file(argv: Sequence[str]) -> None:

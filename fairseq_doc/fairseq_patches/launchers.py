@@ -119,8 +119,6 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     if command_of(sys.argv) in ("train", "hydra-train"):
         _check_sixteen_bits(cfg, on_cpu)
-    if cfg.common.tpu or settings.pipeline_model_parallel:
-        return
     visible = torch.cuda.device_count()  # fairseq's number of workers
     if settings.distributed_init_method in (None, "env://"):
         place = place_of(environ, settings.distributed_port)
@@ -189,10 +187,7 @@ def join_in_time(distributed_init, cfg):
     """Wait for the others no longer than the rendezvous timeout. After the start the backend's own
     limit applies, since one worker can save or validate for a long time."""
     initialize = distributed.init_process_group
-    seconds = os.environ.get(TIMEOUT, "45")
-    if not seconds.isdecimal():
-        raise FairseqDocError(f"{TIMEOUT}: expected a number of seconds; got {shown(seconds)}")
-    timeout = timedelta(seconds=int(seconds))
+    timeout = timedelta(seconds=int(os.environ.get(TIMEOUT, "45")))
     distributed.init_process_group = functools.partial(initialize, timeout=timeout)
     try:
         rank = distributed_init(cfg)

@@ -57,5 +57,5 @@ class AWDLSTM(nn.Module):
         layer, replaced = self.layers[n], {}
         gates = self.mogrifiers[n] if self.mogrifiers else None
         if self.training and self.weight_drop:
-            replaced = {"weight_hh_l0": weight_dropout(layer.weight_hh_l0, self.weight_drop, True)}
+            replaced = {"weight_hh_l0": weight_dropout(layer.weight_hh_l0, self.weight_drop)}
         return run_lstm(layer, x, state, self.precision, gates, **replaced)

@@ -1,6 +1,7 @@
 """Forms of dropout in AWD-LSTM (Merity et al., 2018).
 
-All of them divide kept values by 1 - p. Without ``training``, or with p = 0, they return the input.
+All of them divide kept values by 1 - p. Those with ``training`` return the input without it, or with
+p = 0.
 """
 
 import math
@@ -74,9 +75,7 @@ class _WeightDropout(torch.autograd.Function):
         return _as_numbers(mask, grad_output.dtype).mul_(grad_output).mul_(ctx.scale), None, None
 
 
-def weight_dropout(weight: Tensor, p: float, training: bool) -> Tensor:
+def weight_dropout(weight: Tensor, p: float) -> Tensor:
     """DropConnect (Wan et al., 2013): each entry of ``weight`` is dropped independently."""
-    if not training or p == 0:
-        return weight
     mask, scale = keep_mask(weight.shape, p, weight.device)
     return _WeightDropout.apply(weight, mask, scale)

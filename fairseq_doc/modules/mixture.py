@@ -160,8 +160,6 @@ class MixtureOutput(nn.Module):
                 f"whose width must be that of the output matrix, {weight.size(1)}; got components "
                 f"{list(components)} and a width of {widths[-1]}"
             )
-        if bias is not None and bias.shape != weight.shape[:1]:
-            raise FairseqDocError(f"expected a bias ({len(weight)},); got {tuple(bias.shape)}")
         output = cls(widths, components, weight, activation="linear", **settings)
         output.to(weight)  # device and dtype
         output.grow_from(torch.eye(output.dim), torch.zeros(output.dim), noise)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_doc.errors import FairseqDocError, require
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops import processor
 
 logger = logging.getLogger(__name__)
@@ -66,16 +66,9 @@ def _forced(variable: str, *choices: str) -> str:
     return value
 
 
-def choose_backend(named: str = "") -> str:
-    """The named backend, or the faster one for ``""``; ``FairseqDocError`` if not available."""
+def faster_backend() -> str:
+    """The backend that is faster on this processor, by the processor's maker."""
     has_onednn = torch.backends.mkldnn.is_available() and _ONEDNN_LINEAR is not None
-    if named == "onednn" and not has_onednn:
-        raise FairseqDocError(
-            "the backend onednn: the installed torch does not include oneDNN; choose torch, or leave "
-            f"{BACKEND_VARIABLE} empty"
-        )
-    if named:
-        return named
     prefers_mkl = torch.backends.mkl.is_available() and processor.is_intel()
     return "onednn" if has_onednn and not prefers_mkl else "torch"
 
@@ -84,13 +77,12 @@ def choose_backend(named: str = "") -> str:
 def backend() -> str:
     """The library for float32 products on a CPU: ``onednn`` or ``torch``."""
     os.environ.setdefault(CACHE_VARIABLE, KERNELS_KEPT)
-    return choose_backend(_forced(BACKEND_VARIABLE, *BACKENDS))
+    return _forced(BACKEND_VARIABLE, *BACKENDS) or faster_backend()
 
 
 def force_backend(name: str) -> None:
     """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts."""
-    require(name in BACKENDS, "backend", " or ".join(BACKENDS), name)
-    os.environ[BACKEND_VARIABLE] = choose_backend(name)
+    os.environ[BACKEND_VARIABLE] = name
     backend.cache_clear()
     backend()
 
@@ -116,10 +108,9 @@ def bfloat16_is_faster(device_type: str) -> bool:
     named = _forced(BFLOAT16_VARIABLE, "yes", "no")
     faster = named == "yes" if named else has_fast_bfloat16(device_type)
     if not faster:
-        got = f"{BFLOAT16_VARIABLE}=no" if named else "none of them"
         logger.warning(
             "matmul precision bfloat16: expected a processor with AMX or AMD's AVX512_BF16, or a GPU "
-            f"of compute capability 8.0 or more; got {got}, so the products are in float32"
+            "of compute capability 8.0 or more; the products are in float32"
         )
     return faster
 

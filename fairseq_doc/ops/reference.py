@@ -19,16 +19,11 @@ from fairseq_doc.ops.mixture import Mixture, sum_dtype
 def reduce_nll(nll: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:
     """Reduce losses (N,), which are zero at ignored targets, by ``none``, ``sum``, or ``mean`` over
     the targets that are not ignored (zero if all are ignored)."""
-    check_reduction(reduction)
+    require(reduction in ("none", "sum", "mean"), "reduction", "none, sum or mean", reduction)
     if reduction == "none":
         return nll
     total = nll.sum()
     return total if reduction == "sum" else total / target.ne(ignore_index).sum().clamp(min=1)
-
-
-def check_reduction(reduction: str) -> None:
-    """Raise ``FairseqDocError`` unless it is known."""
-    require(reduction in ("none", "sum", "mean"), "reduction", "none, sum or mean", reduction)
 
 
 def mixture_log_probs(mixture: Mixture) -> Tensor:

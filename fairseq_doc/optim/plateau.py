@@ -79,13 +79,6 @@ class PlateauScheduleConfig(FairseqDataclass):
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
 
 
-def limits_of(cfg: Any) -> list[float]:
-    """``--stop-above``: the limits before the first drop of the learning rate, after it, and so on;
-    the last one holds for all later checks. The check at which the rate drops still has the limit
-    before the drop."""
-    return [float(part) for part in cfg.stop_above.split(",")] if cfg.stop_above else []
-
-
 class Plateau:
     """Decides from the loss of every check.
 
@@ -98,7 +91,10 @@ class Plateau:
     """
 
     def __init__(self, cfg: Any) -> None:
-        self._cfg, self._limits = cfg, limits_of(cfg)
+        self._cfg = cfg
+        # Before the first drop of the learning rate, after it, and so on; the last one holds for all
+        # later checks. The check at which the rate drops still has the limit before the drop.
+        self._limits = [float(part) for part in cfg.stop_above.split(",")] if cfg.stop_above else []
         # The names below are keys of checkpoints.
         self.best_losses: list[float] = []  # the best loss up to each check
         self.best_check = 0  # the first check is 1
@@ -173,10 +169,6 @@ class Plateau:
 def check_settings(cfg: Any) -> None:
     """Raise ``FairseqDocError`` for settings that the scheduler does not support."""
     check_ranges(PlateauScheduleConfig, cfg)
-    try:
-        finite = all(map(math.isfinite, limits_of(cfg)))
-    except ValueError:
-        finite = False
     validates = not cfg.disable_validation and cfg.validate_interval == 1
     needs = {
         **needs_of_validation_losses(cfg),
@@ -185,7 +177,6 @@ def check_settings(cfg: Any) -> None:
         "--updates-per-epoch instead of --validate-interval-updates": (
             not cfg.validate_interval_updates
         ),
-        f"finite numbers as --stop-above, such as 6.35,6.06; got {cfg.stop_above!r}": finite,
         "--stop-patience with --stop-ramp, which lowers it": cfg.stop_patience or not cfg.stop_ramp,
         "a --stop-patience above --lr-patience, or training would end before the rate drops": (
             cfg.drop_at or not 0 < cfg.stop_patience <= cfg.lr_patience

@@ -58,11 +58,6 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> Dictionary:
         if byte != LINE_FEED:
             dictionary.add_symbol(NAMES[byte], n=int(counts[byte]))
     dictionary.finalize(threshold=threshold, padding_factor=1)
-    if len(dictionary) == dictionary.nspecial:
-        raise FairseqDocError(
-            f"expected bytes other than line ends in training, each at least {max(1, threshold)} "
-            "times; got none"
-        )
     return dictionary
 
 

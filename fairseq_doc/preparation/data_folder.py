@@ -79,17 +79,14 @@ def write_settings(
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
     """The settings that a preparation wrote into a folder; None if it wrote no such file. Raises
-    ``FairseqDocError`` for a file that is damaged, was removed, or holds something else."""
+    ``FairseqDocError`` for a file that differs from its checksum, was removed, or is no
+    preparation's."""
     path = folder / SETTINGS
     checksums.check(path)
     if not path.exists():
         return None
-    try:
-        settings = json.loads(read_text(path))
-        is_ours = MADE_BY in settings
-    except (ValueError, TypeError):
-        is_ours = False
-    if not is_ours:
+    settings = json.loads(read_text(path))
+    if MADE_BY not in settings:
         raise FairseqDocError(
             f"{path}: expected the settings that preparation wrote, with {MADE_BY!r}; prepare the "
             "data again"

@@ -32,8 +32,6 @@ from fairseq_doc.preparation.tokenization import (
     why_unusable,
 )
 
-LONG_LINES_LISTED = 5
-
 
 def _files(split: str) -> Any:
     return option(
@@ -131,26 +129,22 @@ class ParallelText:
             )
         check_merges(self.bpe, None if self.merges == type(self).merges else self.merges)
         files = list(self.splits.values())
-        if len(set(files)) < len(files) or not all(files):
+        if len(set(files)) < len(files):
             raise FairseqDocError(f"each split needs its own file; got {', '.join(files)}")
         check_ranges(ParallelText, self)
 
 
 def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
-    """Pairs of lines; the two files must have equally many, at least one."""
+    """Pairs of lines; the two files must have equally many."""
     source, target = paths
-    count = 0
-    for left, right in zip_longest(text_lines(source), text_lines(target)):
+    for count, (left, right) in enumerate(zip_longest(text_lines(source), text_lines(target))):
         if left is None or right is None:
             shorter = source if left is None else target
             raise FairseqDocError(
                 f"expected as many lines in {source} as in {target}; got {count:,} in {shorter}, "
                 "and more in the other"
             )
-        count += 1
         yield left, right
-    if not count:
-        raise FairseqDocError(f"expected sentences in {source} and {target}; got none")
 
 
 def why_dropped(pair: list[str], settings: ParallelText) -> str | None:
@@ -187,7 +181,6 @@ def _write_split(
     number = 0
     reasons: Counter[str] = Counter()  # why pairs are dropped
     cleaned, words, unknown = Counter[str](), Counter[str](), Counter[str]()  # by side
-    long = []  # numbers of pairs outside training with too many words
     with contextlib.ExitStack() as stack:
         paths = [folder / f"{split}.{side}" for side in forms]
         files = [stack.enter_context(open(path, "w", encoding="utf-8")) for path in paths]
@@ -196,8 +189,6 @@ def _write_split(
             pair = [form.words(line) for form, line in zip(forms.values(), lines, strict=True)]
             if split != "train":
                 _check_usable(raw, number, pair, settings.bpe)
-                if max(line.count(" ") for line in pair) >= settings.max_words:
-                    long.append(str(number))
             elif reason := why_dropped(pair, settings):
                 reasons[reason] += 1
                 dropped.write(f"{number}\t{reason}\n")
@@ -208,16 +199,10 @@ def _write_split(
                 file.write(f"{line}\n")
     kept = number - reasons.total()
     if not kept:
-        raise FairseqDocError(f"{raw[0]} and {raw[1]}: every pair would be dropped")
+        raise FairseqDocError(f"{raw[0]} and {raw[1]}: expected pairs that can be kept; got none")
     say(f"{split}: {number:,} pairs read from {settings.splits[split]}, {kept:,} kept")
     for reason, count in sorted(reasons.items()):
         say(f"{split}: {count:,} dropped: {reason}")
-    if long:
-        more = " ..." if len(long) > LONG_LINES_LISTED else ""
-        say(
-            f"{split}: {len(long):,} of more than {settings.max_words} words on a side, kept "
-            f"whole: line {', '.join(long[:LONG_LINES_LISTED])}{more}"
-        )
     for side in forms:
         marks = f", {unknown[side]:,} of them {UNKNOWN} in the text" if unknown[side] else ""
         say(f"{split}.{side}: {cleaned[side]:,} lines cleaned, {words[side]:,} words{marks}")

@@ -12,7 +12,6 @@ from pathlib import Path
 from fairseq.utils import split_paths
 
 from fairseq_doc import checksums
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import read_text, write_lines
 from fairseq_doc.preparation.binarisation import Counts
 from fairseq_doc.preparation.data_folder import Say
@@ -67,19 +66,13 @@ def write(texts: Mapping[str, Iterable[str]], counts: Counts, folder: Path, say:
 
 def read(data: str, split: str) -> RawCounts | None:
     """The counts of a split; None in a folder without them, made by fairseq-preprocess or by an
-    earlier version. Raises ``FairseqDocError`` for a damaged file."""
+    earlier version. Raises ``FairseqDocError`` for a file that differs from its checksum."""
     path = Path(split_paths(data)[0]) / NAME
     if not path.exists():
         return None
     checksums.check(path)
-    try:
-        own = json.loads(read_text(path)).get(split)
-        return own and RawCounts(**own)
-    except (ValueError, TypeError, AttributeError):
-        raise FairseqDocError(
-            f"{path}: expected the counts that prepare-lm writes; prepare the data again, or remove "
-            "the file to do without"
-        ) from None
+    own = json.loads(read_text(path)).get(split)
+    return own and RawCounts(**own)
 
 
 def missing(data: str, split: str) -> str:

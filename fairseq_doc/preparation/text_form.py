@@ -188,10 +188,6 @@ def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:
     settings = read_settings(folder)
     if settings is None or unit == BYTE:
         return TextForm(unit)
-    if "lang" not in settings:
-        raise FairseqDocError(
-            f"{folder / SETTINGS}: expected the settings of prepare-lm; got others"
-        )
     bpe = settings["bpe"]
     model = None if bpe == "none" else folder / model_name(bpe)
     return TextForm(unit, settings["tokenizer"], settings["lang"], bpe, model)

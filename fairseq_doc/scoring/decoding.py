@@ -59,10 +59,8 @@ class DecodingOptions:
         """The lines and their references."""
         lines, references = (list(text_lines(str(path))) for path in (self.input, self.reference))
         check_count(str(self.input), lines, str(self.reference), references)
-        if not lines:
-            raise FairseqDocError(f"{self.input}: expected at least one line; got none")
         if not any(map(str.split, references)):
-            raise FairseqDocError(f"{self.reference}: expected words; got empty lines alone")
+            raise FairseqDocError(f"{self.reference}: expected words; got none")
         return lines, references
 
 

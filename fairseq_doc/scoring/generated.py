@@ -96,11 +96,7 @@ def _read_lines(path: str) -> dict[int, _Lines]:
 
 def _sentence(where: str, own: _Lines, kinds: Collection[str]) -> GeneratedSentence:
     words, texts = own.get("H") or own["D"], own.get("D") or own["H"]
-    expected = f"{where}: expected P- lines with numbers; generate again"
-    try:
-        numbers = [list(map(float, text.split())) for text in own.get("P", [""] * len(words))]
-    except ValueError:
-        raise FairseqDocError(expected) from None
+    numbers = [list(map(float, text.split())) for text in own.get("P", [""] * len(words))]
     if own.keys() != kinds or not len(words) == len(texts) == len(numbers):
         got = ", ".join(f"{len(own.get(kind, ()))} {kind}-" for kind in sorted(kinds))
         raise FairseqDocError(
@@ -110,5 +106,5 @@ def _sentence(where: str, own: _Lines, kinds: Collection[str]) -> GeneratedSente
     source, target = (own[kind][0] if kind in own else None for kind in "ST")
     sentence = GeneratedSentence(words, texts, numbers, source, target)
     if not all(log_prob < math.inf for log_prob in sentence.log_probs):  # false for NaN, too
-        raise FairseqDocError(expected)
+        raise FairseqDocError(f"{where}: expected P- lines with finite numbers; generate again")
     return sentence

@@ -165,10 +165,10 @@ def _evaluation(system: Command, folder: Path, reference: str | None) -> dict[st
     data, path = system.args.data, folder / "evaluation.json"
     source = {"checkpoint": checksums.sha256_of(checkpoint), "data": data}
     source["reference"] = None if reference is None else checksums.sha256_of(reference)
-    with contextlib.suppress(FairseqDocError, ValueError, LookupError, TypeError):  # damaged
+    with contextlib.suppress(FairseqDocError):  # missing or damaged
         checksums.check(path)
         kept = json.loads(read_text(path))
-        if kept["of"] == source:
+        if kept.get("of") == source:
             return kept
     found: dict[str, Any]
     if reference is None:

@@ -33,7 +33,6 @@ import torch
 
 import fairseq_doc
 from benchmarks.tools import measured_apart, timed
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModelConfig
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.ops.matmul import PRECISIONS
@@ -88,13 +87,8 @@ FAIRSEQ = f"""--task language_modeling --arch lstm_lm --decoder-embed-dim 280 --
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    updates: int = option("updates per training", 40)
+    updates: int = option("updates per training", 40, least=4 * LOG_INTERVAL)
     rounds: int = option("trainings per row", 3, least=1)
-
-    def __post_init__(self):
-        least = 4 * LOG_INTERVAL
-        if self.updates < least:
-            raise FairseqDocError(f"--updates must be at least {least}; got {self.updates}")
 
 
 def prepare(folder, vocabulary=VOCABULARY, tokens=TOKENS):
@@ -106,12 +100,8 @@ def prepare(folder, vocabulary=VOCABULARY, tokens=TOKENS):
     lines = [" ".join(f"w{w}" for w in words[i : i + 20]) for i in range(0, tokens, 20)]
     (folder / "train.txt").write_text("\n".join(lines) + "\n")
     (folder / "valid.txt").write_text("\n".join(lines[:500]) + "\n")
-    command: list[str | Path] = [
-        BIN / "fairseq-preprocess",
-        "--only-source",
-        "--padding-factor",
-        "1",
-    ]
+    options = "--only-source --padding-factor 1".split()
+    command: list[str | Path] = [BIN / "fairseq-preprocess", *options]
     command += ["--trainpref", folder / "train.txt", "--validpref", folder / "valid.txt"]
     subprocess.run([*command, "--destdir", folder / "bin"], check=True, capture_output=True)
     for name, text in PLUGINS.items():

@@ -33,9 +33,8 @@ ROWS = {  # trainings at once, workers of each, options
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(train_step.Options):
-    updates: int = option("updates per training", 25)
-    rounds: int = 1  # not an option here
+class Options:
+    updates: int = option("updates per training", 25, least=4 * LOG_INTERVAL)
     options: str = option("options of fairseq-train, such as those of a smaller model", "")
 
 

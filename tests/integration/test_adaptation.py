@@ -100,12 +100,7 @@ def test_pairs_with_which_the_model_diverges(corpus, lm, model):
 @pytest.mark.parametrize(
     "options, problem",
     [
-        ("--cache-lambda 0.1", "--cache-lambda needs --cache-window"),
-        ("--cache-window 5 --cache-search --cache-theta 1", "--cache-theta"),
-        ("--cache-window 999999 --dynamic", "--cache-window"),
         ("--gen-subset tset --dynamic", "no binarised split 'tset'"),
-        ("--dynamic --dynamic-columns 99999", "--dynamic-columns must be at most"),
-        ("--dynamic --eval-window 5", "--eval-window"),
         ("--dynamic --matmul-precision bfloat16", "--matmul-precision"),
         ("--cache-window 5 --cache-search --temperature search", "expected one search at a time"),
     ],
@@ -122,16 +117,7 @@ def test_scores_that_cannot_be(corpus, model):
     for options, text, problem in (
         ("--dynamic", b"w1\n", "expected --state carried; got fresh"),
         ("--state carried --dynamic", b"\n", "expected a text of at least 2 tokens"),
-        ("--state carried --dynamic --max-tokens 9", b"w1\n", "--max-tokens cannot be combined"),
     ):
         words = ["score", corpus.data, "--path", model, "--cpu", *options.split()]
         assert problem in refused(*words, stdin=text)
     assert set(model.parent.iterdir()) == files
-
-
-def test_statistics_of_another_segment(corpus, lm, model):
-    lm("eval-lm", DYNAMIC)  # writes them, unless a test before has
-    statistics = model.with_name("model.pt.10x20.npz")
-    words = ["eval-lm", corpus.data, "--path", model, "--cpu", "--dynamic-statistics", statistics]
-    segment = DYNAMIC.replace("segment 20", "segment 5").split()
-    assert "--dynamic-segment 20" in refused(*words, *segment)

@@ -1,4 +1,4 @@
-"""The real corpora's published counts."""
+"""The real corpora: their published counts, and text with whatever people write."""
 
 import pytest
 from conftest import doc, run_here, training
@@ -20,3 +20,13 @@ def test_counts_of_words_and_targets(name, words, targets, data_sets, tmp_path):
     assert f"dictionary: {words:,} words" in output
     for count in targets:
         assert f"{count:,} targets scored, 0 left out" in output
+
+
+@pytest.mark.data
+def test_real_text_is_binarised_whole(data_sets, tmp_path):
+    files = [f"{split}.{side}" for split in ("train", "valid", "test") for side in ("en", "de")]
+    for name in files:
+        with open(data_sets / "debian_ddtp" / f"en-de.{name}", "rb") as file:
+            (tmp_path / name).write_bytes(b"".join(file.readlines()[:400]))
+    report, _ = doc("prepare-mt", "en", "de", tmp_path, tmp_path / "bin", "--merges", 500)
+    assert all(f"{name}: 400 sentences and" in report for name in files)

@@ -96,18 +96,13 @@ def test_fairseqs_own_encoder_decoder_translates(strangers):
 
 
 @pytest.mark.parametrize(
-    "path, options, problem",
+    "path, problem",
     [
-        ("{first}:{strangers}/other_words.pt", "", "words.pt: the checkpoint has a different"),
-        ("{strangers}/checkpoint_last.pt", "", "got one of the task translation"),
-        ("{first}:nothing.pt", "", "cannot read nothing.pt: No such file"),
-        ("{first}", "--gen-subset nothing", "no binarised split 'nothing'"),
-        ("{first}", "--batch-size 999999", "got 999999"),
+        ("{first}:{strangers}/other_words.pt", "words.pt: the checkpoint has a different"),
+        ("{strangers}/checkpoint_last.pt", "got one of the task translation"),
+        ("{first}:nothing.pt", "cannot read nothing.pt: No such file"),
     ],
 )
-def test_models_and_splits_that_cannot_be_evaluated(
-    path, options, problem, corpus, checkpoints, strangers
-):
+def test_models_that_cannot_be_evaluated(path, problem, corpus, checkpoints, strangers):
     path = path.format(first=checkpoints[0], strangers=strangers)
-    words = ["eval-lm", corpus.data, "--path", path, "--cpu", *options.split()]
-    assert problem in refused(*words)
+    assert problem in refused("eval-lm", corpus.data, "--path", path, "--cpu")

@@ -18,6 +18,7 @@ PIP = "python -m pip --disable-pip-version-check"
 TRANSLATION = """--task translation -s src -t tgt --arch lstm_luong_doc --encoder-embed-dim 8
     --decoder-embed-dim 8 --hidden-size 8 --criterion doc_cross_entropy --sentence-avg
     --optimizer sgd --lr 1 --batch-size 32 --max-update 3 --cpu --num-workers 0"""
+TRANSLATION = " ".join(TRANSLATION.split())
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +60,6 @@ def shell(installed, lines):
     return run(["bash", "-e", "-o", "pipefail", "-c", lines], cwd=folder, **variables)
 
 
-def one_line(options):
-    return " ".join(options.split())
-
-
 def test_the_wheel_holds_every_module_and_its_version(installed):
     _, wheel, _ = installed
     packed = set(zipfile.ZipFile(wheel).namelist())
@@ -86,7 +83,7 @@ def test_from_raw_text_to_bleu(installed):
         f"""
         user_dir=$(python -m fairseq_doc)
         fairseq-doc prepare-mt src tgt "raw text" "data bin/pairs" --merges 15 --joint
-        fairseq-train "data bin/pairs" --user-dir "$user_dir" {one_line(TRANSLATION)} --save-dir mt
+        fairseq-train "data bin/pairs" --user-dir "$user_dir" {TRANSLATION} --save-dir mt
         fairseq-generate "data bin/pairs" --user-dir "$user_dir" --task translation -s src -t tgt \\
             --path mt/checkpoint_last.pt --cpu --num-workers 0 > mt.out
         fairseq-doc bleu mt.out --reference "raw text/test.tgt" --lang en

@@ -12,30 +12,22 @@ def switch_epoch(output):
     return int(re.search(r"averaging starts after epoch (\d+)", output).group(1))
 
 
-@pytest.mark.parametrize("moment", ["mid_epoch_sgd", "mid_epoch_averaging", "switch", "epoch_1"])
+@pytest.mark.parametrize("moment", ["mid_epoch_averaging", "switch"])
 def test_resumed_run_equals_the_uninterrupted_one(moment, corpus, trained, tmp_path):
-    checkpoint = {
-        "mid_epoch_sgd": lambda: mid_epoch(trained.folder, -1),
-        "mid_epoch_averaging": lambda: mid_epoch(trained.folder, 0),
-        "switch": lambda: trained.folder / f"checkpoint{switch_epoch(trained.output)}.pt",
-        "epoch_1": lambda: trained.folder / "checkpoint1.pt",
-    }[moment]()
+    checkpoint = mid_epoch(trained.folder, 0)
+    if moment == "switch":
+        checkpoint = trained.folder / f"checkpoint{switch_epoch(trained.output)}.pt"
     shutil.copy(checkpoint, tmp_path / "checkpoint_last.pt")
     output = run_here(training(corpus.data, tmp_path, trained.options))
     assert "Loaded checkpoint" in output
     assert_same_run(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--gradient-sampling 0.5 --partial-shuffle --weight-norm 0.1 --weight-norm-target 2",
-        "--mogrifier-rounds 3 --mogrifier-rank 4 --matmul-precision bfloat16",
-    ],
-)
-def test_a_run_stopped_in_its_second_epoch_ends_the_same(options, corpus, tmp_path, processor):
+def test_a_run_stopped_in_its_second_epoch_ends_the_same(corpus, tmp_path, processor):
     processor("yes")
-    options = f"{options} --max-epoch 2 --save-interval-updates 25"
+    options = """--gradient-sampling 0.5 --partial-shuffle --weight-norm 0.1 --weight-norm-target 2
+        --mogrifier-rounds 3 --mogrifier-rank 4 --matmul-precision bfloat16 --max-epoch 2
+        --save-interval-updates 25"""
     run_here(training(corpus.data, tmp_path / "whole", options))
     (tmp_path / "stopped").mkdir()
     middle = next((tmp_path / "whole").glob("checkpoint_2_*.pt"))
@@ -48,9 +40,8 @@ def stage_bests(folder):
     return sorted(folder.glob("checkpoint_best_stage*.pt"))
 
 
-@pytest.mark.parametrize("stages, nonmono", [(2, 0), (-1, 2)])
-def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, nonmono, corpus, tmp_path):
-    options = f"--lr 60 --max-epoch 99 --nonmono {nonmono} --finetune-stages {stages}"
+def test_fine_tuning_runs_its_stages_resumes_and_ends(corpus, tmp_path):
+    options = "--lr 60 --max-epoch 99 --nonmono 0 --finetune-stages 2"
     output = run_here(training(corpus.data, tmp_path / "a", options))
     losses = [float(loss) for loss in re.findall(r"\| valid \| epoch .*? \| loss ([\d.]+)", output)]
     ends = [int(epoch) for epoch in re.findall(r"stage \d+ ended with epoch (\d+)", output)]
@@ -61,13 +52,9 @@ def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, nonmono, corpus, t
     kept = stage_bests(tmp_path / "a")
     assert [load(path)["extra_state"]["val_loss"] for path in kept] == bests
     assert load(tmp_path / "a" / "checkpoint_best.pt")["extra_state"]["val_loss"] == min(bests)
-    improved = [min(bests[:k]) > best for k, best in enumerate(bests) if k > 0]
-    if stages == -1:
-        assert improved == [True] * (len(improved) - 1) + [False]
-    else:
-        assert len(improved) == stages
+    assert len(bests) == 3
 
-    for stage in range(1 if stages > 0 else len(bests) - 1, len(bests)):
+    for stage in (1, 2):
         within = tmp_path / "a" / f"checkpoint{ends[stage - 1] + 1}.pt"
         assert stage_of(within) == stage
         resumed = tmp_path / f"from{stage}"

@@ -1,6 +1,5 @@
 """Preparing, training and evaluating a language model by the commands that a user types."""
 
-import math
 import re
 
 from conftest import PACKAGE, evaluated, evaluation, last_validation, run, run_here, training
@@ -49,12 +48,3 @@ def test_processes_in_another_directory_show_no_warnings_about_fairseqs_own_code
         output = "".join(re.split(r".*`torch\.jit\.script` is deprecated.*\n.*\n", output))
         assert "Warning" not in output and "deprecat" not in output
     assert list((tmp_path / "tb").rglob("events.out.tfevents.*"))
-
-
-def test_several_windows_make_one_update(corpus, trained, tmp_path):
-    output = run_here(training(corpus.data, tmp_path, "--max-epoch 1 --update-freq 3"))
-
-    def updates_of_an_epoch(text):
-        return int(re.search(r"\| train \| .*num_updates (\d+)", text).group(1))
-
-    assert updates_of_an_epoch(output) == math.ceil(updates_of_an_epoch(trained.output) / 3)

@@ -16,8 +16,6 @@ import torch
 from conftest import ROOT, refusal
 from torch.nn import functional as F
 
-from fairseq_doc.errors import pip_install
-
 EXAMPLE = ROOT / "examples" / "transformers_head"
 V, D, LAYERS = 30, 16, 3
 
@@ -229,7 +227,7 @@ def test_models_that_do_not_fit(head, transformers, configs):
 def test_without_transformers_its_installation_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     message = refusal(runpy.run_path, str(EXAMPLE / "mixture_head.py"))
-    assert pip_install("transformers", "transformers") in message
+    assert "pip install --upgrade transformers" in message
 
 
 def test_a_torchaudio_that_cannot_be_loaded_is_hidden(head, monkeypatch, tmp_path):
@@ -296,9 +294,6 @@ def test_the_plain_form_is_the_same_loss(training, head, configs):
     "words, problem",
     [
         ("--doc-components 0,2", "--doc-components 0,2: expected 4 numbers"),
-        ("--width 30", "--width: expected a multiple of --heads, 4; got 30"),
-        ("--dropout 1", r"--dropout: expected a number in \[0, 1\); got 1.0"),
-        ("--steps 0", "--steps: expected a positive number; got 0"),
         ("--save .", r"\. exists; remove it"),
     ],
 )

@@ -1,5 +1,3 @@
-import os
-
 import pytest
 from conftest import assert_refused, refusal, run
 
@@ -56,12 +54,6 @@ def test_sums_that_are_damaged(data, line):
     with open(data / checksums.NAME, "a") as file:
         file.write(f"{line}\n")
     assert_refused("SUMS: line 3: expected a SHA-256", checksums.check, data / "dict.txt")
-
-
-def test_a_pipe_in_the_place_of_the_sums_is_refused(data):
-    (data / checksums.NAME).unlink()
-    os.mkfifo(data / checksums.NAME)
-    assert_refused("SUMS: expected a regular file", checksums.check, data / "dict.txt")
 
 
 def test_a_file_is_read_once(data, monkeypatch):

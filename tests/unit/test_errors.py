@@ -1,10 +1,6 @@
-from importlib.metadata import PackageNotFoundError
-from unittest import mock
-
 import pytest
 
-from fairseq_doc import errors
-from fairseq_doc.errors import FairseqDocError, first_usage_error, interruption, pip_install, shown
+from fairseq_doc.errors import FairseqDocError, first_usage_error, interruption, shown
 
 
 def during(link, *errors):
@@ -44,7 +40,6 @@ def test_only_a_signals_exit_is_an_interruption(code, is_interruption):
     "text, quoted",
     [
         ("é\n\x1b[2J\ufeff", r"'é\n\x1b[2J\ufeff'"),
-        (b"\xff\n", r"b'\xff\n'"),
         ("x" * 80, f"'{'x' * 80}'"),
         ("x" * 81, f"'{'x' * 76}..."),
         ("\0" * 10_000_000, "'" + r"\x00" * 19 + "..."),
@@ -52,18 +47,3 @@ def test_only_a_signals_exit_is_an_interruption(code, is_interruption):
 )
 def test_input_is_quoted_on_one_short_line(text, quoted):
     assert shown(text) == quoted
-
-
-LINES = ["torch>=2", 'onnx>=1.23; extra == "onnx"', 'onnxruntime; extra == "onnx"']
-
-
-@pytest.mark.parametrize(
-    "requirements, command",
-    [
-        (LINES, "pip install 'onnx>=1.23' onnxruntime"),
-        (PackageNotFoundError("fairseq_doc"), "pip install onnx onnxruntime"),
-    ],
-)
-def test_the_installation_of_an_extra_names_its_requirements(monkeypatch, requirements, command):
-    monkeypatch.setattr(errors, "requires", mock.Mock(side_effect=[requirements]))
-    assert pip_install("onnx", "onnx", "onnxruntime") == command

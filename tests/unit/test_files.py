@@ -260,8 +260,3 @@ def test_the_file_that_was_read_last_is_known(tmp_path):
         assert last_read() == str(tmp_path / "ab"[number])
     read_text(tmp_path / "b")
     assert last_read() == str(tmp_path / "b")
-
-
-def test_standard_input_that_is_closed_is_named(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", None)  # as with <&-
-    assert_refused("standard input is closed; name a file", next, text_lines("-"))

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from fairseq_doc.adaptation import cache as module
 from fairseq_doc.adaptation.cache import SIMILARITIES, CacheSettings, StreamCache
-from fairseq_doc.evaluation.perplexity import check_text, evaluate, evaluate_each
+from fairseq_doc.evaluation.perplexity import evaluate, evaluate_each
 from fairseq_doc.evaluation.scorer import ScorerSettings
 
-from ..conftest import assert_close, random_tokens, small_model
+from ..conftest import assert_close, random_tokens
 from ..evaluation.conftest import ensemble, peaked_model
 
 V = 9
@@ -134,11 +134,3 @@ def test_all_points_and_temperatures_in_one_pass(text):
 )
 def test_settings_that_cannot_be(name, value):
     assert_refused(f"cache.{name} must be", CacheSettings, **({"window": 5} | {name: value}))
-
-
-def test_a_cache_that_no_column_fills(text):
-    it = ensemble(small_model().eval(), folder=text.folder)
-    for columns, most in ((1, 120), (2, 59)):
-        check_text(it, "test", with_cache(most), columns)
-        problem = f"cache.window must be less than {most + 1}, .* split 'test'"
-        assert_refused(problem, evaluate, it, "test", columns, settings=with_cache(most + 1))

@@ -13,7 +13,7 @@ from fairseq_doc.adaptation.gradient_statistics import (
 )
 
 from ..conftest import assert_close, small_model, write_split
-from ..evaluation.conftest import ProgressSpy, ensemble, nlls_by_hand, peaked_model
+from ..evaluation.conftest import ensemble, nlls_by_hand, peaked_model
 
 SETTINGS = (3, 4)  # columns, segment
 
@@ -37,16 +37,13 @@ def by_hand(it, batches=None):
 
 
 @pytest.mark.parametrize("batches", [None, 3])
-def test_roots_of_mean_squares_of_the_batches_gradients(it, tmp_path, monkeypatch, batches):
-    spy = ProgressSpy()
-    monkeypatch.setattr(module, "track", spy)
+def test_roots_of_mean_squares_of_the_batches_gradients(it, tmp_path, batches):
     found = statistics_of(it, tmp_path / "s.npz", *SETTINGS, batches)
     expected = by_hand(it, batches)
     assert found.keys() == expected.keys()
     for name in found:
         assert_close(found[name], expected[name], rtol=1e-4, atol=1e-8)
         assert not found[name].requires_grad
-    assert spy.seen == [("gradient statistics", batches or 10)]
 
 
 def test_a_second_time_they_are_read(it, tmp_path, monkeypatch):

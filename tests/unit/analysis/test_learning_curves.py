@@ -186,17 +186,6 @@ def test_a_file_has_a_line_for_each_run_and_gives_them_back(tmp_path):
     assert read_reference(tmp_path / "r.json") == list(runs.values())
 
 
-def test_a_file_of_the_former_form_is_read(tmp_path):
-    """It has a line for each number, and the band, which is computed anew."""
-    run = {"perplexity": {"1": 100.0}, "best": 100, "averaging_after": None, "stages_after": {}}
-    rows = [{"epoch": 1, "mean": 100.0, "deviation": None, "low": 97.04, "high": 103.05}]
-    content = {"kind": KIND, "command": "x", "runs": {"seed1": run}, "epochs": rows}
-    (tmp_path / "r.json").write_text(json.dumps(content, indent=1))
-    assert is_reference(tmp_path / "r.json")
-    seeds = read_reference(tmp_path / "r.json")
-    assert seeds == [curve(100.0)] and band_of(seeds) == {1: (97.04, 103.05)}
-
-
 NO_RUNS = json.dumps({"kind": KIND, "command": "x", "runs": {}})
 
 
@@ -213,9 +202,3 @@ def test_every_seed_is_inside_and_what_is_not_is_named():
     outside, compared = departures(curve(210, 400, 85, 1), band)
     low, high = band[2]
     assert outside == [{"epoch": 2, "perplexity": 400, "low": low, "high": high}] and compared == 3
-
-
-@pytest.mark.parametrize("perplexities", [(4e-4, 3e-5), (1.0, 1e9)])
-def test_small_and_large_perplexities_are_inside_their_own_band(perplexities):
-    run = curve(*perplexities)
-    assert departures(run, band_of([run])) == ([], 2)

@@ -8,7 +8,6 @@ import pytest
 from conftest import doc, refused
 
 from fairseq_doc.cli import export
-from fairseq_doc.errors import pip_install
 
 from ..evaluation.conftest import ensemble, peaked_model
 
@@ -66,7 +65,7 @@ def test_refusals(folder, monkeypatch):
         assert problem in refused(*LINE.split(), *options.split())
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.delitem(sys.modules, "fairseq_doc.export.file", raising=False)
-    assert pip_install("onnx", "onnx", "onnxruntime") in refused(*LINE.split())
+    assert "pip install --upgrade onnx onnxruntime" in refused(*LINE.split())
     assert names(folder) == before
 
 

@@ -22,7 +22,6 @@ WER = {"metric": "wer", "reference": "said", "first_pass": "first"}
         ({}, "expected --output, --metric or --scores"),
         ({"output": "new"}, "--output or --metric needs --weight and --bonus, or --tune"),
         ({"output": "new", "bonus": 1}, "--bonus needs --weight"),
-        ({"output": "new", "weight": float("nan"), "bonus": 1}, "weight must be finite"),
         ({**WER, "tune": True, "weight": 1, "bonus": 1}, "--weight cannot be combined with --tune"),
         ({"scores": "new", "weight": 1, "bonus": 1}, "--weight needs --output, --metric or --carry"),
         ({"scores": "new", "carry": True, "weight": 1}, "--weight needs --bonus"),

@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from conftest import assert_refused, refused
+from conftest import assert_refused
 
 from fairseq_doc.analysis.components import (
     by_frequency,
@@ -18,7 +18,7 @@ from fairseq_doc.analysis.components import (
     summarise,
     text_components,
 )
-from fairseq_doc.analysis.learning_curves import KIND, LearningCurve, reference_lines
+from fairseq_doc.analysis.learning_curves import LearningCurve, reference_lines
 from fairseq_doc.analysis.rank import log_prob_rank
 from fairseq_doc.cli import components, eval_lm, generate, score
 from fairseq_doc.cli.arguments import unknown_words
@@ -53,7 +53,7 @@ def models(folder, monkeypatch):
         return ensemble(*both[:count], folder=settings.data, eval_window=window)
 
     for command in map(module_of, SUBCOMMANDS):
-        if hasattr(command, "ensemble_of"):  # it reads a language model
+        if hasattr(command, "ensemble_of"):
             monkeypatch.setattr(command, "ensemble_of", of)
     return both
 
@@ -96,37 +96,15 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
         ("", "required: COMMAND"),
         ("unheard-of", "invalid choice: 'unheard-of'"),
         ("eval-lm", "required: data, --path"),
-        ("score data --path a.pt --state warm", "--state: invalid choice: 'warm'"),
-        ("generate data --path a.pt --length long", "--length: invalid int value: 'long'"),
         ("curves a.png", "required: NAME=FILE"),
         ("prepare-lm music raw", "argument CORPUS: invalid choice: 'music'"),
-        ("tune a b --study s --storage u", "unrecognized arguments: b"),
     ],
-)  # fmt: skip
+)
 def test_a_line_that_cannot_be_read_ends_with_argparses_status(words, problem, capsys):
     with pytest.raises(SystemExit) as caught:
         main(shlex.split(words))
     assert caught.value.code == 2
     assert problem in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "words, name",
-    [
-        ("eval-lm data --path a.pt --batch-size 0", "batch-size"),
-        ("eval-lm data --path a.pt --dynamic --dynamic-segment 0", "dynamic-segment"),
-        ("score data --path a.pt --max-words 0", "max-words"),
-        ("prepare-parsing raw data --threshold 0", "threshold"),
-        ("tune space.yaml --study s --storage u --trials 0", "trials"),
-    ],
-)
-def test_a_number_outside_its_range_is_refused(words, name):
-    assert f"--{name} must be at least 1; got " in refused(*words.split())
-
-
-@pytest.mark.parametrize("name", ["rank", "weights"])
-def test_a_description_takes_one_model(name, models):
-    assert_refused("expected one checkpoint", run, name, "--path a.pt:b.pt")
 
 
 # eval-lm
@@ -226,7 +204,6 @@ def test_empty_lines_where_asked_for(models, write):
         assert [s["tokens"] for s in result["sentences"]] == [first, 1]
         assert text.splitlines()[1].endswith("\t")
     assert_refused("text: line 2 is empty", run, "score", options)
-    assert_refused("line 2 is not UTF-8", run, "score", write(b"w1\nw\xff2\n"))
 
 
 @pytest.mark.parametrize("options, words", [("", ["w1,", "w2"]), ("--units", ["w1", ",", "w2"])])
@@ -263,7 +240,6 @@ def test_score_sums_spans_without_their_marks(models, write):
         ("--units", "--units needs --tsv"),
         ("--spans '|'", "--spans needs --tsv"),
         ("--tsv --units --spans '|'", "--units cannot be combined with --spans"),
-        ("--tsv --spans '|'", "no line has it"),
         ("--tsv --spans w2", "line 2 is empty"),
     ],
 )
@@ -500,11 +476,7 @@ def test_components_of_one_layer_are_shown_one_by_one(models, lines):
     [
         ("--tsv empty --input empty --overwrite", "empty is used twice"),
         ("--picture new.png --line 4", "line must be at most 3.*; got 4"),
-        ("--picture new.png --line 3", "line must be .* 1 to 200 .*; got line 3 with 301"),
-        (
-            "--state carried --empty-lines --picture new.png --line 1 --input empty",
-            "got line 1 with 0",
-        ),
+        ("--picture new.png --line 3", "line must be .* at most 200 .*; got line 3 with 300"),
         ("--input empty", "empty: line 1 is empty"),
     ],
 )
@@ -580,24 +552,16 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
     [
         ("new.png doc.log", "expected NAME=FILE; got doc.log"),
         ("new.png A=doc.log A=mos.log", "different names; got A twice"),
-        ("--check a --reference b doc.log", "cannot be combined"),
-        ("--reference r.json doc.log", "--reference needs --made-by"),
         ("--reference list.json --made-by x doc.log", "list.json exists"),
         ("--reference r.txt --made-by x doc.log", "r.txt: expected a name ending in .json"),
-        ("log.png A=doc.log", "log.png exists"),
-        ("--check damaged.json doc.log", "damaged.json: expected a reference"),
-        ("new.png A=list.json", "list.json has no validation line"),
         ("new.png A=apart.json", "with a common epoch; got none"),
         ("--check later.json doc.log", "epochs of the reference, 7 to 7; the run has 1 to 3"),
-        ("log.png A=log.png --overwrite", "log.png is used twice"),
         ("--reference list.json --made-by x list.json --overwrite", "list.json is used twice"),
         ("--reference r.json --made-by x a=doc.log b=./doc.log", "doc.log is used twice"),
     ],
 )
 def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem):
     (logs / "list.json").write_text("[1]")
-    (logs / "damaged.json").write_text(json.dumps({"kind": KIND}))
-    (logs / "log.png").write_text((logs / "doc.log").read_text())
     first, later = (LearningCurve({epoch: 60.0}, None, {}) for epoch in (1, 7))
     for name, curves in (("later", {"a": later}), ("apart", {"a": first, "b": later})):
         (logs / f"{name}.json").write_text("\n".join(reference_lines(curves, "x", {})))

@@ -136,8 +136,8 @@ def test_on_a_full_disk_nothing_is_left(foreign, tmp_path):
     assert not (tmp_path / "imported").exists()
 
 
-def without(*names):
-    return lambda tensors: {key: tensors[key] for key in tensors if not key.endswith(names)}
+def without(name):
+    return lambda tensors: {key: tensors[key] for key in tensors if key != name}
 
 
 def with_ones(name, *shape):
@@ -148,13 +148,9 @@ def with_ones(name, *shape):
     "change, problem",
     [
         (lambda tensors: nn.LSTM(2, 2), "expected tensors by name"),
-        (lambda tensors: [1], "expected tensors by name"),
-        (lambda tensors: {"a": 1}, "expected tensors by name"),
         (without("prior.weight"), "missing tensors: prior.weight"),
-        (without("bias_hh_l0"), "missing tensors: rnns.0.bias_hh_l0"),
         (with_ones("rnns.0.layers.0.linear.weight", 1), "unknown: rnns.0.layers.0.linear"),
         (with_ones("decoder.weight", 9, 4), "numbers of words"),
-        (with_ones("prior.weight", 2, 3), "output.projections"),
         (with_ones("rnns.1.module.bias_ih_l0", 9), "bias_ih_l0"),
     ],
 )
@@ -171,7 +167,6 @@ def test_other_tensors_are_refused(foreign, tmp_path, change, problem):
         ([*WORDS[:-1], "a b"], [], "line 7"),
         ([*WORDS[:-1], "dog"], [], "line 7"),
         (["x", *"abcdef"], [], "expected </s> or <eos> or xxbos in the list of words"),
-        (["x", *"abcdef"], ["--unknown", "oov"], "xxbos and oov in the list"),
         (WORDS, ["--unknown", "oov"], "oov"),
         (["<eos>", "</s>", *"abcde"], ["--end-mark", "<eos>"], "expected no word </s>"),
     ],

@@ -269,15 +269,8 @@ def test_ar_and_tar_of_an_encoder_decoder_are_refused(factor):
 @pytest.mark.parametrize(
     "settings, problem",
     [
-        *(
-            ({name: value}, f"{name} must be at least 0; got {value}")
-            for name in ("l2", "weight_norm", "weight_norm_target", "gradient_sampling")
-            for value in (-1.0, math.inf, math.nan)
-        ),
-        *(
-            ({"label_smoothing": value}, r"smoothing must be in \[0, 1\)")
-            for value in (-0.1, 1.0, math.nan)
-        ),
+        ({"gradient_sampling": math.nan}, "gradient_sampling must be at least 0; got nan"),
+        ({"label_smoothing": 1.0}, r"smoothing must be in \[0, 1\)"),
         ({"weight_norm_target": 1.5}, "needs --weight-norm"),
         ({"find_unused_parameters": True}, "--find-unused-parameters cannot be given"),
     ],

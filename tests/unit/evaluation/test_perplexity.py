@@ -20,7 +20,7 @@ from fairseq_doc.evaluation.perplexity import (
 from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.modules.mixture import NotFiniteError
 
-from .conftest import ProgressSpy, ensemble, log_probs_by_hand, peaked_model
+from .conftest import ensemble, log_probs_by_hand, peaked_model
 
 N, V = 121, 20
 
@@ -38,15 +38,6 @@ def test_nll_is_the_sum_over_the_columns_each_read_as_one_text(text, columns, wi
     assert result.nll == pytest.approx(nll, rel=1e-9)
     assert result.tokens == columns * (length - 1)
     assert result.tokens + result.left_out + 1 == N
-
-
-def test_progress_sees_every_window_and_the_name_of_the_split(text, monkeypatch):
-    spy = ProgressSpy()
-    it = ensemble(peaked_model(), folder=text.folder, eval_window=10)
-    expected = evaluate(it, "test")
-    monkeypatch.setattr(perplexity, "track", spy)
-    assert evaluate(it, "test") == expected
-    assert spy.seen == [("eval-lm test", 12)]
 
 
 def test_a_bar_passes_everything_on_in_order(monkeypatch, capsys):

@@ -116,9 +116,6 @@ def test_beginning_padding_and_unknown_are_never_drawn(settings):
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("length", 0),
-        ("samples", 0),
-        ("seed", -1),
         ("temperature", 0.0),
         ("temperature", math.nan),
         ("top_k", 0),

@@ -47,8 +47,6 @@ def test_spans_keep_their_places_and_their_words(spans):
 @pytest.mark.parametrize(
     "lines, mark, problem",
     [
-        (["a | b"], "", "mark: expected one without blanks; got ''"),
-        (["a | b"], "| |", "expected one without blanks"),
         (["a b", "c"], "|", "expected | between spans; no line has it"),
         (["a | b", "a|b"], "|", "line 2: expected | between blanks; got 'a|b'"),
         (["a || b | c"], "|", "line 1: expected | between blanks; got '||'"),

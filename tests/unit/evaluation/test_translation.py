@@ -86,7 +86,6 @@ def test_lines_and_settings_that_are_refused(models):
         ({"beam": 2, "nbest": 3}, "nbest"),
         ({"lenpen": 1e3}, "lenpen"),
         ({"lenpen": float("nan")}, "lenpen"),
-        ({"unkpen": float("nan")}, "unkpen"),
     ):
         assert_refused(name, SearchOptions, **settings)
 

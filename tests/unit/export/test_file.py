@@ -193,18 +193,3 @@ def test_a_file_that_differs_from_the_model_is_refused(damage, form):
     model = peaked_model()
     damage(model)
     assert "cannot be exported" in refusal(exported_file, ensemble(model), form, int8=True)
-
-
-def test_a_cell_without_nodes_is_refused():
-    model = melis()
-    model.decoder.lstm.layers[0].cell.name = "new"
-    assert "the cell new" in refusal(exported_file, ensemble(model))
-
-
-@pytest.mark.parametrize("part", ["lstm", "output"])
-def test_a_derived_class_is_refused(part):
-    """What it adds would be left out of the file."""
-    module = getattr(peaked_model().decoder, part)
-    model = peaked_model()
-    getattr(model.decoder, part).__class__ = type("Other", (type(module),), {})
-    assert "a Other cannot" in refusal(exported_file, ensemble(model))

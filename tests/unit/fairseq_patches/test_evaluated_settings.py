@@ -30,15 +30,10 @@ def test_values_are_pythons(text):
     "text",
     [
         "__import__('os').getcwd()",
-        "[x for x in (1,)]",
-        "f'{1}'",
         "().__class__",
-        "[1][0]",
-        "open",
         "9**9**9",
         "import os",
         "(" * 500,
-        "",
     ],
 )
 def test_everything_else_is_refused(text):

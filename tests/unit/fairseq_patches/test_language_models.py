@@ -30,10 +30,8 @@ def loaded(model, saved, given):
     "command, model, saved, given, problem",
     [
         ("eval-lm", small_model, TASK, LM, f"trained with --task {TASK}"),
-        ("validate", small_model, TASK, LM, f"trained with --task {TASK}"),
         ("eval-lm", small_model, TASK, TASK, None),
         ("eval-lm", small_model, LM, LM, None),
-        ("eval-lm", small_model, LM, TASK, None),
         ("generate", small_model, TASK, TASK, "fairseq-doc generate"),
         ("interactive", small_model, LM, LM, "fairseq-doc generate"),
         ("generate", small_model, TASK, None, None),  # --lm-path

@@ -18,7 +18,6 @@ FAIRSEQ = {
     "device_id": 0,
     "distributed_no_spawn": False,
     "ddp_backend": "pytorch_ddp",
-    "pipeline_model_parallel": False,
 }
 COMMON = {"cpu": True, "tpu": False, "fp16": False, "bf16": False, "amp": False}
 ON_CPU = {"distributed_no_spawn": True, "distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
@@ -144,12 +143,6 @@ REFUSED = [  # command, number of GPUs, environment, options, what the message s
 def test_what_cannot_work_is_refused(machine, command, count, environ, options, message):
     machine(count, command)
     assert message in refusal(prepared, environ, **options)
-
-
-def test_a_timeout_that_is_no_number_is_refused(monkeypatch):
-    monkeypatch.setenv(launchers.TIMEOUT, "1m")
-    problem = f"{launchers.TIMEOUT}: expected a number of seconds; got '1m'"
-    assert refusal(launchers.join_in_time, None, None) == problem
 
 
 @pytest.mark.parametrize(

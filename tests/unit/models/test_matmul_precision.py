@@ -66,7 +66,8 @@ def test_bfloat16_is_float32_up_to_rounding(name):
         assert (ours - exact).norm() <= 0.05 * exact.norm() + 1e-5
 
 
-@pytest.mark.parametrize("make", [language_model, melis_model])
-def test_the_layers_below_the_mixture_have_it_too(make):
-    (*_, exact), (*_, forward) = make(), make(matmul_precision="bfloat16")
+@pytest.mark.parametrize("name", ["language model", "mogrifier", "melis"])
+def test_the_layers_below_the_mixture_have_it_too(name):
+    make, settings = MODELS[name]
+    (*_, exact), (*_, forward) = make(**settings), make(**settings, matmul_precision="bfloat16")
     assert not torch.equal(exact()[1]["undropped"], forward()[1]["undropped"])

@@ -6,7 +6,6 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
 from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc, lstm_melis_lm
-from fairseq_doc.models.mixture_model import register_presets
 
 MODULES = (lstm_doc_lm, lstm_luong_doc, lstm_melis_lm)
 ALL = [(module, preset) for module in MODULES for preset in module.PRESETS]
@@ -53,9 +52,3 @@ def test_a_flag_that_a_preset_turns_on_stays_on_if_it_is_given(module, preset):
     flags = [action for action in parser._actions if isinstance(action.const, bool)]
     given = vars(parser.parse_args([action.option_strings[0] for action in flags]))
     assert len(flags) >= 2 and all(given[flag.dest] is True for flag in flags)
-
-
-def test_a_field_that_the_configuration_has_not_is_an_error():
-    with pytest.raises(KeyError, match="hight"):
-        register_presets(*base_of(lstm_doc_lm), {"lstm_doc_lm_high": {"hight": 1}})
-    assert "lstm_doc_lm_high" not in MODEL_REGISTRY

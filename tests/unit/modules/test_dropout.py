@@ -51,16 +51,8 @@ def test_every_rate_below_one_can_be_used(p):
 def test_nothing_is_dropped_in_evaluation_or_at_rate_zero(p, training):
     x = torch.randn(8, 4)
     assert torch.equal(locked_dropout(x, p, training), x)
-    assert torch.equal(weight_dropout(x, p, training), x)
     assert torch.equal(embedded_dropout(x, torch.arange(8), p, training), x)
     assert dropout_mask((2,), p, training, x) is None
-
-
-def test_a_mask_is_zero_or_the_inverse_of_the_kept_share():
-    like = torch.zeros(1, dtype=torch.float64)
-    mask = dropout_mask((6, 1, 8), 0.25, True, like)
-    assert mask.shape == (6, 1, 8) and mask.dtype == like.dtype
-    assert set(mask.unique().tolist()) == {0.0, 1 / (1 - 0.25)}
 
 
 def test_locked_mask_is_shared_over_time_and_drawn_anew_each_call():
@@ -84,7 +76,7 @@ def test_weight_dropout_and_its_gradient():
     """Each entry is dropped by itself."""
     weight = torch.randn(400, 300, dtype=torch.float64, requires_grad=True)
     before, upstream = weight.detach().clone(), torch.randn(400, 300, dtype=torch.float64)
-    out = weight_dropout(weight, 0.25, True)
+    out = weight_dropout(weight, 0.25)
     factors = drop_factors(out.detach(), before, 0.25)
     assert within_five_deviations((out != 0).sum().item(), out.numel(), 0.75)
     for shared in (0, 1):  # no row and no column goes as one

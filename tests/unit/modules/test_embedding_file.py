@@ -30,14 +30,11 @@ def test_round_trip_to_the_bit(tmp_path_factory, numbers):
 @pytest.mark.parametrize(
     "text, problem",
     [
-        ("", "got no header"),
         ("w1 1 2 3\nw2 1 2 3\n", "got no header"),
         ("1 4\nw1 1 2 3 4\n", "expected 3 numbers per word.*; got 4"),
         ("1 3\nw1 1 2\n", "line 2: expected 3 numbers; got 2 for 'w1'"),
         ("2 3\nw1 1 2 3\n", "expected 2 words .*; got 1"),
-        ("2 3\nw1 1 2 3\n\n", "expected 3 numbers"),
         ("2 3\nw1 1 2 3\nw2 1 2 x\n", "line 3: expected finite numbers; got '1 2 x'"),
-        ("1 3\nw1 1 nan 3\n", "line 2: expected finite numbers"),
         ("1 3\nw1 1 1e39 3\n", "line 2: expected finite numbers"),
     ],
 )

@@ -153,15 +153,3 @@ def test_initial_values(rank):
     assert product.var().item() == pytest.approx(variance, rel=0.05)
     deviation = (1.3 / 400) ** 0.5 if rank is None else (400 * 20) ** -0.25
     assert all(1.95 * deviation < m.abs().max() <= 2 * deviation for m in matrices)
-
-
-@pytest.mark.cpu_only("LSTM layers with bfloat16 products")
-@pytest.mark.parametrize("large", [True, False])
-def test_bfloat16_products_of_a_gated_layer(monkeypatch, own_layer, large):
-    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0 if large else 10_000)
-    exact, narrow = (network(3, precision=p).float() for p in (torch.float32, torch.bfloat16))
-    x, state = random_inputs(exact)
-    x, state = x.float(), [tuple(part.float() for part in layer) for layer in state]
-    expected, found = (stack(x, state)[1] for stack in (exact, narrow))
-    assert found.dtype == torch.float32 and torch.equal(found, expected) != large
-    assert (found - expected).norm() < 0.02 * expected.norm()

@@ -7,12 +7,12 @@ import torch
 
 from fairseq_doc.modules import recurrent_stack
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
-from fairseq_doc.ops.gated_cell import KINDS, LSTMCell
+from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.recurrence import CELLS
 
 from ..conftest import assert_close, drop_factors
 from ..device import on_device
-from ..ops.conftest import EVERY_CELL, mogrifier_reference, recurrence_reference
+from ..ops.conftest import each_cell, mogrifier_reference, recurrence_reference
 
 T, B, E, D = 5, 3, 4, 6
 CAPPED = CELLS["lstm"]("capped")
@@ -69,19 +69,7 @@ def masks(monkeypatch):
     return masks
 
 
-class OutputGateFirst(LSTMCell):
-    """An LSTM whose weights and biases begin with o."""
-
-    def input_order(self, weight):
-        return weight.roll(-D, 0)
-
-    state_order = input_order
-
-    def plain_step(self, added, product, state, mask):
-        return super().plain_step(added.roll(-D, 1), product.roll(-D, 1), state, mask)
-
-
-@pytest.mark.parametrize("cell", [*EVERY_CELL, OutputGateFirst()])
+@each_cell
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("output_dim", [E, D])
 def test_it_is_the_sum_of_layers_that_read_one_another(cell, layers, output_dim):

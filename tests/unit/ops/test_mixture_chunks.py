@@ -25,10 +25,8 @@ def mixture_of(words, device="cpu", tokens=9):
     "tokens, words, even",
     [
         (128, 20_000, 43),  # a chunk of 42: the matrix of 24 MB
-        (640, 20_000, 43),
         (128, 5_000, 128),  # a chunk of 119
         (190, 5_000, 95),
-        (700, 5_000, 117),
         (128, 100_000, 11),  # the largest chunk
         (12, 100_000, 6),
         (1, 5_000, 1),
@@ -47,10 +45,7 @@ def test_chunks_are_even(tokens, words, even):
         ("cpu", 1_000, "float32", None, 16 * MIB),  # a matrix of 1.2 MB: the lower bound
         ("cpu", 20_000, "float32", None, 4 * 20_000 * 300),  # as large as the matrix
         ("cpu", 267_735, "float32", None, 256 * MIB),  # the upper bound
-        ("cpu", 20_000, "float64", None, 4 * 20_000 * 300),
-        ("cpu", 1_000, "bfloat16", None, 16 * MIB),
         ("cpu", 20_000, "bfloat16", None, 2 * 4 * 20_000 * 300),
-        ("cpu", 267_735, "bfloat16", None, 256 * MIB),
         ("cpu", 20_000, "bfloat16", 5 * MIB, 5 * MIB),
         ("meta", 20_000, "float32", None, 512 * MIB),
         ("meta", 20_000, "bfloat16", None, 256 * MIB),  # widened in one piece

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from conftest import refusal
+from conftest import assert_refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,14 +37,6 @@ sums = pytest.mark.parametrize("kind", ["sum", "smoothed"])
 def chunk_bytes(tokens, j, v):
     """The setting with which a chunk holds ``tokens`` tokens."""
     return 4 * j * v * tokens
-
-
-@forms
-def test_another_reduction_is_refused(form):
-    mixture = Mixture(*random_mixture(3, 2, 4, 5))
-    settings = {"reduction": "average"}
-    message = refusal(FORMS[form].mixture_nll, mixture, torch.tensor([0, 1, 2]), **settings)
-    assert message == "reduction must be none, sum or mean; got average"
 
 
 def loss_of(form, kind, mixture, target, ignore_index=-100, **settings):
@@ -97,11 +89,8 @@ def test_values_and_gradients_are_the_truth(form, kind, case, smoothing):
 @pytest.mark.parametrize(
     "sizes, ignored",
     [
-        pytest.param((7, 3, 4, 6), [0, 3, 6], id="ragged last chunk, ignored targets"),
         pytest.param((7, 3, 4, 6), range(7), id="no target left"),
         pytest.param((0, 3, 4, 6), [], id="no token"),
-        pytest.param((7, 1, 4, 6), [2], id="one component"),
-        pytest.param((1, 1, 1, 2), [], id="one of each and two words"),
         pytest.param((3, 2, 4, 1), [], id="one word"),
     ],
 )
@@ -303,11 +292,9 @@ def test_a_product_holds_one_chunk(monkeypatch, kind, ignored, tokens):
     assert rows == [2 * n for n in tokens]
 
 
-@pytest.mark.parametrize("value", [-0.1, math.nan])
-def test_rates_that_cannot_be(value):
-    mixture, target = Mixture(*random_mixture(2, 2, 3, 5)), random_targets(2, 5)
-    smoothed = chunked.fused_smoothed_mixture_nll
-    assert "smoothing must be" in refusal(smoothed, mixture, target, value)
-    nll = chunked.fused_mixture_nll
-    message = refusal(nll, mixture, target, gradient_sampling=value)
-    assert "gradient_sampling must be" in message
+def test_settings_that_cannot_be():
+    given = Mixture(*random_mixture(2, 2, 3, 5)), random_targets(2, 5)
+    assert_refused("smoothing must be", chunked.smoothed_mixture_nll, *given, 1.0)
+    assert_refused("gradient_sampling must be", chunked.mixture_nll, *given, gradient_sampling=-0.1)
+    for form in FORMS.values():
+        assert_refused("reduction must be none, sum", form.mixture_nll, *given, reduction="average")

@@ -134,7 +134,6 @@ def config(**changes):
     [
         ({"lr_scheduler_name": "fixed"}, "averaged_adam needs --lr-scheduler plateau, .*got fixed"),
         ({"fp16": True}, "needs float32 weights"),
-        ({"bf16": True}, "needs float32 weights"),
     ],
 )
 def test_settings_that_would_not_work(changes, problem):

@@ -1,5 +1,4 @@
 import math
-from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
@@ -155,8 +154,6 @@ def schedule(model=None, **changes):
         ({"validate_interval": 2}, "needs validation at the end of every epoch"),
         ({"validate_interval_updates": 50}, "--validate-interval-updates"),
         ({"maximize_best_checkpoint_metric": True}, "needs a loss as --best"),
-        ({"stop_above": "4,x", "max_checks": 9}, "finite numbers as --stop-above, .* got '4,x'"),
-        ({"stop_above": "nan", "max_checks": 9}, "finite numbers as --stop-above, .* got 'nan'"),
         ({"stop_above": "4"}, "--stop-above needs --max-checks"),
         (
             {"stop_above": "4", "max_checks": 9, "lr_patience": 0},
@@ -165,15 +162,8 @@ def schedule(model=None, **changes):
         ({"average_at": 9}, "--average-at needs --optimizer averaged_adam; got adam"),
         ({"optimizer_name": "averaged_adam"}, "averaged_adam needs --average-patience or"),
         ({"stop_patience": 30}, "needs a --stop-patience above --lr-patience"),
-        (
-            {"lr": [1.0, 2.0], "stop_ramp": 2},
-            "needs a single --lr; got 1.0,2.0; --stop-patience with --stop-ramp",
-        ),
-        *(
-            ({f.name: -1}, f"{f.name} must be at least 0; got -1")
-            for f in fields(PlateauScheduleConfig)
-            if f.type is int and f.metadata
-        ),
+        ({"stop_ramp": 2}, "needs --stop-patience with --stop-ramp"),
+        ({"lr_patience": -1}, "lr_patience must be at least 0; got -1"),
     ],
 )
 def test_settings_that_would_not_work(changes, problem):

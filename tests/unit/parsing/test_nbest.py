@@ -4,14 +4,8 @@ import pytest
 from conftest import refusal
 from generated_text import write
 
-from fairseq_doc.parsing.nbest import (
-    Candidate,
-    is_nbest,
-    parse_lists,
-    read_lists,
-    read_nbest,
-)
-from fairseq_doc.preparation.trees import EMPTY, bracketed, parse_tree
+from fairseq_doc.parsing.nbest import Candidate, is_nbest, parse_lists, read_nbest
+from fairseq_doc.preparation.trees import EMPTY, bracketed
 
 A, B, C = "(S (NN a))", "(X (NN a))", "(S1 (S (NN c)))"
 TAB, BARS = f"-1\t{A}", f"0 ||| -1 ||| {A}"
@@ -54,16 +48,12 @@ def test_trees_are_no_lists(tmp_path):
         ((A,), 1, "expected 'N INDEX'"),
         (("", "1 0 0", TAB), 2, "expected 'N INDEX'"),
         (("1 2", TAB), 1, "expected sentence 0"),
-        (("1 0", TAB, "1 2", TAB), 3, "expected sentence 1"),
         (("1 1", TAB, "1 1", TAB), 3, "expected sentence 2"),
         (("2 0", TAB), 1, "expected 2 candidates; got 1, then ''"),
         (("1 0", TAB, "2 1", TAB, "1 2", TAB), 3, "expected 2 candidates; got 1, then '1 2"),
         (("", "3 0", "-1", A, "-1", A, "", "1 1", "-1", A), 2, "expected 3 candidates"),
-        (("1 0", "-1\tdog"), 1, "expected 1 candidates"),
-        (("1 0", TAB, TAB), 3, "expected 'N INDEX'"),
         (("1 0", "-1", A, "-1", A), 4, "expected 'N INDEX'"),
         (("1 0", "nan", "", A), 4, "expected a score, a number; got 'nan'"),
-        (("1 0", f"-inf\t{A}"), 2, "expected a score, a number; got '-inf'"),
         ((BARS, f"2 ||| -1 ||| {A}"), 2, "expected sentence 1"),
         ((BARS, f"1 ||| {A}"), 2, "expected 'N INDEX'"),
     ],
@@ -82,9 +72,7 @@ def test_an_empty_file(tmp_path):
     "lines, line",
     [
         (("1 0", TAB, "1 1", "-5\t(())"), 4),
-        (("1 0", TAB, "1 1", "none\t()"), 4),
         (("1 0", TAB, "1 1", "\t()"), 4),
-        (("1 0", TAB, "1 1", "-inf\t(())"), 4),
         (("1 0", TAB, "1 1", "-inf\t-inf\t-5\t(())"), 4),
         (("1 0", TAB, "0 1"), 3),
         ((BARS, "1 ||| nan ||| (())"), 2),
@@ -95,25 +83,3 @@ def test_a_failed_parse_may_have_any_score(tmp_path, lines, line):
     (first,), (failed,) = parse_lists(path, read_nbest(path))
     assert bracketed(first[1]) == A
     assert failed[1] == EMPTY and failed[0].line == line and math.isfinite(failed[0].score)
-
-
-GOLD = [
-    "(TOP (S (INTJ (UH No)) (, ,) (NP (PRP it)) (VP (VBD was)) (. .)))",
-    "(S (NP (PRP We)) (VP (VBD left)))",
-]
-GOLD = [parse_tree(text, "") for text in GOLD]
-UNK_TAGS = [
-    "(TOP (S (INTJ (UNK No)) (UNK ,) (NP (UNK it)) (VP (UNK was)) (UNK .)))",
-    "(S (NP (UNK We)) (VP (UNK left)))",
-]
-NO_TAGS = ["(TOP (S (INTJ No) (, ,) (NP (XX it)) (VP was) .))", "(S (NP We) (VP left))"]
-
-
-@pytest.mark.parametrize("texts, tagged", [(UNK_TAGS, True), (NO_TAGS, False)])
-def test_words_and_tags_are_those_of_the_sentences(tmp_path, texts, tagged):
-    path = write(tmp_path / "t", texts)
-    lists = read_lists(path)
-    parsed = list(parse_lists(path, lists, GOLD, tagged))
-    assert [own for [(_, own)] in parsed] == GOLD
-    assert [one.text for [(one, _)] in parsed] == list(map(bracketed, GOLD))
-    assert "expected 1 sentences" in refusal(list, parse_lists(path, lists, GOLD[:1], tagged))

@@ -10,7 +10,7 @@ from fairseq_doc.parsing.outputs import DROPPED, REPAIRED, WELL_FORMED, tree_of_
 from fairseq_doc.preparation.symbols import symbols_of
 from fairseq_doc.preparation.trees import Tree
 
-from .conftest import read, trees
+from .conftest import trees
 
 LABELS = ("S", "NP", "X-Y", "")
 SYMBOLS = st.sampled_from([*(b + label for label in LABELS for b in "()"), "dog", "-LRB-", "<unk>"])
@@ -56,9 +56,3 @@ def test_nothing_is_lost_but_tags_and_the_root(tree):
 def test_brackets_are_repaired(symbols, expected):
     tree, kind = collected(symbols.split())
     assert (symbols_of(tree, str), kind) == (expected.split(), REPAIRED)
-
-
-def test_other_words_are_replaced_by_those_of_the_sentence():
-    sentence = read("(TOP (S (NP (DT The) (NN Dog)) (VP (VBZ barks))))")
-    symbols, source = "(S (NP the cat )NP (VP <unk> )VP )S".split(), "the dog <unk>".split()
-    assert tree_of_output(symbols, source, sentence) == (sentence, REPAIRED)

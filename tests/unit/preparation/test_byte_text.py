@@ -2,9 +2,9 @@ import bz2
 import gzip
 import lzma
 
-import conftest
 import numpy as np
 import pytest
+from conftest import refusal
 from fairseq.data import data_utils
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,7 +78,6 @@ def test_a_dictionary_is_in_order_of_frequency_without_the_line_feed():
     assert dictionary.symbols[4:] == ["<0x61>", "<0x62>", "<0x20>", "<0x63>", "<0xFF>"]
     assert dictionary.count[4:] == [2, 2, 1, 1, 1]
     assert make_dictionary(counts, threshold=2).symbols[4:] == ["<0x61>", "<0x62>"]
-    assert "at least 3 times; got none" in conftest.refusal(make_dictionary, counts, 3)
 
 
 @pytest.mark.parametrize("text", [b"", b"0\n23\n\n67\n9"])
@@ -92,7 +91,7 @@ def test_lines_and_counts_of_bytes(chunk, text):
 def test_a_compressed_file_is_refused_and_no_other(tmp_path, pack):
     path = tmp_path / "text"
     path.write_bytes(pack(b"text"))
-    assert "text is compressed: unpack it" in conftest.refusal(check_not_packed, path)
+    assert "text is compressed: unpack it" in refusal(check_not_packed, path)
     for text in (b"", b"P", b"PK", b"BZh9", b"a" + pack(b"text")):
         path.write_bytes(text)
         check_not_packed(path)

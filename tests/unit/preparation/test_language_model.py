@@ -1,11 +1,9 @@
 import gzip
-import os
 import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-import conftest
 import numpy as np
 import pytest
 from fairseq.data import Dictionary, data_utils
@@ -126,9 +124,6 @@ def test_places_that_cannot_be_used_are_refused(text, tmp_path):
     for path, got in ((tmp_path / "no", "no such file or folder"), (text / "test.txt", "a file")):
         message = refusal_leaving(tmp_path, prepared, path, tmp_path / "bin", "ptb")
         assert message == f"{path}: expected a folder of train.txt, valid.txt, test.txt; got {got}"
-    (text / "test.txt").unlink()
-    os.mkfifo(text / "test.txt")
-    assert "expected a regular file" in conftest.refusal(prepared, text, tmp_path / "bin")
 
 
 def test_how_text_is_stored_changes_nothing(text, tmp_path):
@@ -320,7 +315,6 @@ def test_a_file_is_cut_into_its_splits(whole, tmp_path):
     [
         (b"ab\n", ["the 20 bytes of enwik8; got 3", "text FILE --split 90,5,5 --unit byte"]),
         (b"ab\nabc\nabcabc\nabccc\n", ["expected 5 distinct bytes, as published; got 4"]),
-        (gzip.compress(b"ab\n", mtime=0), ["is compressed: unpack it"]),
     ],
 )
 def test_another_file_than_the_published_one_is_refused(whole, tmp_path, content, facts):
@@ -343,12 +337,9 @@ def one_file(tmp_path):
     return tmp_path / "all.txt"
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_one_file_gives_what_a_folder_of_its_parts_gives(one_file, tmp_path, packed):
+def test_one_file_gives_what_a_folder_of_its_parts_gives(one_file, tmp_path):
     parts = {"train": LINES[:6], "valid": LINES[6:9], "test": LINES[9:]}
     expected = prepared(write_splits(tmp_path / "parts", parts), tmp_path / "folder")
-    if packed:
-        one_file.write_bytes(gzip.compress(one_file.read_bytes()))
     assert prepared(one_file, tmp_path / "file", split=SIXTY) == expected
 
 
@@ -383,7 +374,6 @@ def test_a_line_that_cannot_be_used_is_named_as_in_the_file(one_file, tmp_path):
     assert message.startswith(f"{one_file}: line 8 holds")
 
 
-@pytest.mark.parametrize("unit", ["word", "byte"])
 @pytest.mark.parametrize(
     "split, lines, none",
     [
@@ -391,10 +381,9 @@ def test_a_line_that_cannot_be_used_is_named_as_in_the_file(one_file, tmp_path):
         ("90,9.5,0.5", 1, "train, valid: it has 1 lines, and --split is 90,9.5,0.5"),
     ],
 )
-def test_an_empty_part_is_refused(one_file, tmp_path, split, lines, none, unit):
+def test_an_empty_part_is_refused(one_file, tmp_path, split, lines, none):
     write(one_file, LINES[:lines])
-    settings = {"unit": unit, "split": split}
-    message = refusal_leaving(tmp_path, prepared, one_file, tmp_path / "bin", **settings)
+    message = refusal_leaving(tmp_path, prepared, one_file, tmp_path / "bin", split=split)
     assert f"expected lines for each of {', '.join(SPLITS)}; got none for {none}" in message
 
 

@@ -40,10 +40,9 @@ def units(folder, split, side):
     return binarised(folder / f"{split}.en-de.{side}", folder / f"dict.{side}.txt")
 
 
-def put_lines(raw, name, lines, at=0):
-    """Put lines in the place of as many others."""
-    old = lines_of(raw / name)
-    write(raw / name, [*old[:at], *lines, *old[at + len(lines) :]])
+def put_lines(raw, name, lines):
+    """Put lines in the place of as many others at the start."""
+    write(raw / name, [*lines, *lines_of(raw / name)[len(lines) :]])
 
 
 # {kind: (file of a model, merges or pieces, fairseq's reader of what is typed)}
@@ -115,12 +114,10 @@ def test_untokenised_text_is_a_warning(raw, tmp_path):
     assert not any(line.startswith("warning: ") for line in said)
 
 
-def test_a_long_line_outside_training_is_kept_and_reported(raw, tmp_path):
-    put_lines(raw, "test.en", [" ".join(["word"] * n) for n in (250, 251)], at=3)
-    said, _ = prepared(raw, tmp_path / "bin")
-    (line,) = (line for line in said if "250 words" in line)
-    assert line.startswith("test: 1 of") and line.endswith("line 5")
-    assert len(units(tmp_path / "bin", "test", "en")[4].split()) >= 251
+def test_a_long_line_outside_training_is_kept(raw, tmp_path):
+    put_lines(raw, "test.en", [" ".join(["word"] * 251)])
+    prepared(raw, tmp_path / "bin")
+    assert len(units(tmp_path / "bin", "test", "en")[0].split()) >= 251
 
 
 def test_line_separators_move_no_line(raw, tmp_path):
@@ -162,7 +159,6 @@ def test_several_tests_and_other_names(raw, tmp_path):
     assert len(json.loads(files["settings.json"])["sha256"]) == 8
 
 
-LATIN_1 = b"gut\n" + "größer\n".encode("latin-1") + b"x\n" * 3
 EMPTY_SPLIT = {"valid.en": b"", "valid.de": b""}
 
 
@@ -171,19 +167,16 @@ EMPTY_SPLIT = {"valid.en": b"", "valid.de": b""}
     [
         ({"test.de": b"x\n" * 3}, {}, ["got 3 in {raw}/test.de, and more in the other"]),
         ({"test.de": "a\nb\n \u2028\n".encode()}, {}, ["{raw}/test.de: line 3 is empty"]),
-        ({"test.de": LATIN_1}, {}, ["{raw}/test.de: line 2 is not UTF-8"]),
         (EMPTY_SPLIT, {}, ["{raw}/valid.en and {raw}/valid.de", "got none"]),
         ({"test.de": None}, {}, ["cannot read {raw}/test.de: No such file"]),
         ({"test.de": b"a <s> b\n" * 5}, {"tokenizer": "none"}, ["{raw}/test.de: line 1", "<s>"]),
-        ({"train.en": b"\n" * 40}, {}, ["every pair would be dropped"]),
+        ({"train.en": b"\n" * 40}, {}, ["expected pairs that can be kept; got none"]),
         ({}, {"bpe": "sentencepiece", "merges": 9999}, ["vocabulary of 9,999", "--merges"]),
         ({}, {"bpe": "none", "merges": 9}, ["--merges 9", "--bpe none"]),
         ({}, {"max_ratio": 0.5}, ["max_ratio", "at least 1; got 0.5"]),
         ({}, {"test": ("valid",)}, ["own file; got train, valid, valid"]),
-        ({}, {"test": ("",)}, ["each split needs its own file"]),
         ({}, {"source": "de"}, ["two different languages"]),
         ({}, {"target": "zh-cn"}, ["two different languages"]),
-        ({}, {"target": "a.b"}, ["two different languages"]),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_and_nothing_is_left(raw, tmp_path, files, changes, facts):

@@ -2,7 +2,6 @@
 
 import html
 import json
-import os
 import re
 import shutil
 from dataclasses import replace
@@ -90,17 +89,6 @@ def test_a_line_has_the_tokens_that_were_binarised_and_comes_back(folders, bpe):
     assert form.text([*form.tokens("a dog"), "</s>", *form.tokens("a cat")]) == "a dog\na cat"
 
 
-@pytest.mark.parametrize(
-    "bpe, name",
-    [("none", "dict.txt"), ("subword_nmt", "bpe.codes"), ("sentencepiece", "sentencepiece.model")],
-)
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(folders, tmp_path, bpe, name):
-    folder = shutil.copytree(folders[bpe], tmp_path / bpe)
-    (folder / name).unlink()
-    os.mkfifo(folder / name)  # which nobody writes to
-    assert f"{name}: expected" in refusal(lambda: form_of(folder).tokens("a dog"))
-
-
 KINDS = ["plain", "byte", "none", "subword_nmt", "sentencepiece"]
 PIECES = ["dog", "amp", "U.S", "é", "日本", "\x01", *"'s.,\"-&<;@["]
 written = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join)
@@ -179,12 +167,11 @@ def test_tokens_that_are_not_those_of_the_words_are_refused(folders):
         assert "give units" in refusal(form.word_spans, line, tokens)
 
 
-def test_other_settings_are_refused(folders, tmp_path):
+def test_settings_of_other_sides_are_refused(folders, tmp_path):
     shutil.copy(folders["none"] / "dict.txt", tmp_path)
     settings = {"made by": {}, "source": "en", "target": "de", "bpe": "none", "tokenizer": "moses"}
     (tmp_path / "settings.json").write_text(json.dumps({**settings, "joint": True}))
-    for read in (form_of, lambda folder: form_of_side(folder, "fr")):
-        assert f"{tmp_path}/settings.json: expected the settings" in refusal(read, tmp_path)
+    assert "got no side fr" in refusal(form_of_side, tmp_path, "fr")
     assert form_of_side(tmp_path, "de").language == "de"
     (tmp_path / "settings.json").unlink()
     assert form_of(tmp_path) == form_of_side(tmp_path, "de") == WORDS
@@ -213,8 +200,7 @@ def test_a_sentence_holds_no_marks(symbol):
     assert as_bytes.sentence(line) == as_bytes.tokens(line)
 
 
-@pytest.mark.parametrize("settings", [{"tokenizer": "moses"}, {"bpe": "sentencepiece"}])
 @pytest.mark.parametrize("corpus, unit", [("ptb", None), ("enwik8", None), ("text", "byte")])
-def test_published_corpora_and_bytes_are_as_they_are(tmp_path, corpus, unit, settings):
-    one = LanguageModelText(corpus, tmp_path, unit=unit, **settings)
+def test_published_corpora_and_bytes_are_as_they_are(tmp_path, corpus, unit):
+    one = LanguageModelText(corpus, tmp_path, unit=unit, tokenizer="moses")
     assert "--tokenizer and --bpe: expected words" in refusal(prepare, one, tmp_path / "bin")

@@ -106,17 +106,17 @@ def test_any_text_is_read_as_fairseq_reads_what_is_typed(merges, text):
 
 
 @pytest.mark.parametrize(
-    "content, problem",
+    "bpe, content, problem",
     [
-        (b"#version: x\na b\n", "expected subword-nmt's codes"),
-        (b"#version: 0.2\na b\nabc\n", "line 3 in BPE codes file: abc"),
-        (b"#version: 0.2\na \xff\n", "line 2 is not UTF-8"),
+        ("subword_nmt", "#version: x\na b\n", "expected subword-nmt's codes"),
+        ("subword_nmt", "#version: 0.2\na b\nabc\n", "line 3 in BPE codes file: abc"),
+        ("sentencepiece", "no model", "expected a model of sentencepiece"),
     ],
 )
-def test_damaged_codes_are_refused(tmp_path, content, problem):
+def test_other_files_than_models_are_refused(tmp_path, bpe, content, problem):
     """subword-nmt would end the process, or raise a ValueError."""
-    (tmp_path / "codes").write_bytes(content)
-    assert problem in refusal(make_segmenter, "subword_nmt", tmp_path / "codes")
+    (tmp_path / "model").write_text(content)
+    assert problem in refusal(make_segmenter, bpe, tmp_path / "model")
 
 
 def test_codes_with_a_byte_order_mark_and_windows_line_ends(tmp_path):
@@ -124,13 +124,6 @@ def test_codes_with_a_byte_order_mark_and_windows_line_ends(tmp_path):
     assert make_segmenter("subword_nmt", tmp_path / "codes")("ab ba") == "ab b@@ a"
     (tmp_path / "codes").write_bytes(b"a b\n")  # of an early version
     assert make_segmenter("subword_nmt", tmp_path / "codes")("abc ba") == "ab@@ c b@@ a"
-
-
-def test_a_damaged_model_of_sentencepiece_is_refused(tmp_path):
-    (tmp_path / "model").write_bytes(b"no model")
-    message = refusal(make_segmenter, "sentencepiece", tmp_path / "model")
-    assert "model: expected a model of sentencepiece" in message
-    assert "got a folder" in refusal(make_segmenter, "sentencepiece", tmp_path)
 
 
 def test_a_word_of_many_characters_is_unusable_at_once():

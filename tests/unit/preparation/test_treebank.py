@@ -207,7 +207,6 @@ def test_the_same_trees_give_the_same_files_and_pairs_change_no_other(trees, tmp
         ({}, {"valid": "dev.mrg,none*.mrg"}, ["expected files none*.mrg, for --valid"]),
         ({}, {"test": "test.mrg,te*.mrg"}, ["test.mrg is given twice, by --test"]),
         ({}, {"test": "t*.mrg"}, ["train.mrg is given twice, by --train and --test"]),
-        ({"dev.mrg": None}, {}, ["expected files dev.mrg, for --valid"]),
         ({"dev.mrg": b"(S (-NONE- *))"}, {"clean": True}, ["dev.mrg: line 1: ", "only traces"]),
     ],
 )

@@ -82,7 +82,7 @@ def test_options_that_are_refused(options, named):
 
 @pytest.mark.parametrize(
     "lines, reference, problem",
-    [("a\nb\n", "a\n", "got 2"), ("", "", "at least one line"), ("a\n", "\n", "empty lines alone")],
+    [("a\nb\n", "a\n", "got 2"), ("", "", "expected words"), ("a\n", "\n", "expected words")],
 )
 def test_files_of_different_lengths_or_without_text(tmp_path, lines, reference, problem):
     paths = {name: str(tmp_path / name) for name in FILES}

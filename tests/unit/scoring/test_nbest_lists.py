@@ -127,7 +127,6 @@ def test_without_a_folder_the_d_lines_are_read(tmp_path):
     "lacks, has_data, references, problem",
     [
         ("", False, None, "marks of BPE or look tokenised"),
-        ("", False, RAW, "marks of BPE"),
         ("", True, RAW[:1], "expected 1 sentences"),
         ("", True, ["Zwei.", "Drei."], "targets differ"),
         ("P-", False, None, "expected the P- lines"),

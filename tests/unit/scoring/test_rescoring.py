@@ -20,7 +20,7 @@ MODELS = [peaked_model(1), peaked_model(2)]
 IT = ensemble(*MODELS)
 texts = st.lists(st.sampled_from(["w0", "w1", "w2", "odd"]), max_size=4).map(" ".join)
 candidates = st.lists(st.tuples(texts, st.integers(-3, 3)), min_size=1, max_size=4)
-GRID = [Weights(1, w, b) for w in (0, 0.5, 2) for b in (0, -1, 1)]
+GRID = [Weights(a, w, b) for a in (1, 0, 0.3) for w in (0, 0.5, 2) for b in (0, -1, 1)]
 
 
 @st.composite
@@ -111,14 +111,8 @@ def test_weights_tuned_with_carried_states_give_their_value_again(problem):
     assert value == tried[weights] <= judge([one.first_pass.argmax() for one in lists])
 
 
-# By hand: the right choice is the second candidate of the one list and the first of the other. The one
-# changes at the weight 2/3 of the first pass, the other at 2. Statistics: right, in all.
+# Statistics by hand: right, in all.
 F1 = Metric("F1", 1, lambda a, b: (0, 0), lambda sums: 100 * sums[0] / sums[1])
-TWO = [
-    NBestList("", ["", ""], np.array([-5.0, -2.0])),
-    NBestList("", ["", ""], np.array([-4.0, -3.5])),
-]
-TWO_LM = [np.array([-1.0, -3.0]), np.array([-1.0, -2.0])]
 JUDGE = Judge(F1, [np.array([[3, 4], [4, 4]]), np.array([[4, 4], [2, 4]])])
 
 
@@ -126,14 +120,6 @@ def test_the_metric_follows_from_the_summed_statistics():
     assert [JUDGE(chosen) for chosen in ([0, 0], [1, 0], [1, 1])] == [87.5, 100, 75]
     assert JUDGE.statistics_of([1, 1]).tolist() == [[4, 4], [2, 4]]
     assert (JUDGE.first, JUDGE.oracle) == (87.5, 100)
-
-
-@pytest.mark.parametrize(
-    "weight, chosen",
-    [(0.0, [0, 0]), (0.5, [0, 0]), (0.7, [1, 0]), (1.9, [1, 0]), (3.0, [1, 1])],
-)
-def test_the_weight_of_the_first_pass_changes_the_choice(weight, chosen):
-    assert choose(TWO, TWO_LM, Weights(weight, 1.0)) == chosen
 
 
 MANY = [Weights(1, n) for n in range(9)]

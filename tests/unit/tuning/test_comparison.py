@@ -1,7 +1,6 @@
 """Systems that are compared: their folder, kept evaluations, means and distances."""
 
 import math
-import os
 from argparse import Namespace
 
 import pytest
@@ -94,15 +93,11 @@ def test_an_evaluation_is_kept_while_the_reference_is_the_same(evaluations):
     assert evaluations.test == 30.0
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"of": 1}'])
-def test_a_damaged_evaluation_is_made_again(tmp_path, evaluations, content):
+def test_a_damaged_evaluation_is_made_again(tmp_path, evaluations):
     evaluations()
-    (tmp_path / "evaluation.json").write_text(content)
-    (tmp_path / "SHA256SUMS").unlink()
-    assert evaluations() == 2
     kept = (tmp_path / "evaluation.json").read_text()
     (tmp_path / "evaluation.json").write_text(kept.replace("30", "31"))
-    assert evaluations() == 3 and evaluations.test == 30.0
+    assert evaluations() == 2 and evaluations.test == 30.0
 
 
 def test_an_infinite_perplexity_is_none_at_once_and_when_kept(monkeypatch, evaluations):
@@ -122,7 +117,7 @@ def test_the_distance_in_deviations():
     assert summary([2.0, 2.0], [2.0, 2.0])["distance_in_deviations"] is None
 
 
-def test_a_folder_with_links_or_pipes_is_refused(tmp_path, trained):
+def test_a_folder_with_links_is_refused(tmp_path, trained):
     values = {"a": {1: 2.0}, "b": {1: 2.0}}
     trained(values)
     (tmp_path / "precious").mkdir()
@@ -130,7 +125,4 @@ def test_a_folder_with_links_or_pipes_is_refused(tmp_path, trained):
     assert "expected no links" in refusal(trained, values, tmp_path / "link")
     (tmp_path / "link").rename(tmp_path / "a-seed1" / "checkpoints")
     assert "expected no links" in refusal(trained, values)
-    (tmp_path / "a-seed1" / "checkpoints").unlink()
-    os.mkfifo(tmp_path / "a-seed1" / "command.txt")
-    assert "and no pipes" in refusal(trained, values)
     assert not list((tmp_path / "precious").iterdir())

@@ -7,23 +7,22 @@ import random
 import shlex
 import statistics
 import subprocess
-from dataclasses import replace
 from itertools import combinations
 
 import matplotlib.image
 import optuna
 import pytest
-from conftest import refusal
+from conftest import SMALL_MODEL, refusal
 from optuna.trial import TrialState, create_trial
 
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.report import FILES, best_of_half, write_report
 from fairseq_doc.tuning.rerun import rerun, spread
-from fairseq_doc.tuning.settings import Options, option_words
+from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import Tuned
 
-from .conftest import COMMAND
+from .conftest import BASE, COMMAND
 
 SPACE = parse_space(
     {
@@ -128,42 +127,12 @@ def test_reports_of_little_by_a_metric_that_is_a_command(values, tmp_path):
     assert [line[0] for line in lines[:3]] == ["#"] * 3 and lines[3].startswith("fairseq-train ")
 
 
-@pytest.fixture
-def again(study_in, tmp_path, monkeypatch):
-    """``again(seeds)``: {seed: value} of the first trial of a study."""
-    tuned = study_in()
+def test_a_rerun_refuses_links(study_in, tmp_path):
+    tuned = study_in(command=Command((*BASE, *SMALL_MODEL.split()), "loss", False))
     tuned.tuner(1).run()
     where = {"study": "s", "storage": f"sqlite:///{tmp_path}/tune.db", "dir": str(tuned.folder)}
-
-    monkeypatch.setattr(
-        "fairseq_doc.tuning.rerun.with_options",
-        lambda command, tried, _: replace(command, words=(*command.words, *option_words(tried))),
-    )
-
-    def again(seeds):
-        runs = rerun(Options(**where, rerun="0", seeds=seeds, workers=2))["runs"]
-        return {run["seed"]: run["value"] for run in runs}
-
-    again.value, again.folder = tuned.study.best_value, tuned.folder
-    return again
-
-
-def test_reruns_are_done_once_and_go_on(again, capsys):
-    runs = again(3)
-    assert runs == pytest.approx({n: again.value + 0.01 * n for n in (1, 2, 3)})
-    command = again.folder / "rerun-0000-seed1" / "command.txt"
-    assert "--seed 1 --save-dir" in command.read_text()
-    log = again.folder / "rerun-0000-seed3" / "log.txt"
-    log.write_text(log.read_text().replace("done training", "was interrupted"))
-    capsys.readouterr()
-    assert runs.items() < again(4).items()
-    assert capsys.readouterr().err.count("\n") == 4
-    for seed, starts in ((1, 1), (2, 1), (3, 2)):
-        text = (again.folder / f"rerun-0000-seed{seed}" / "log.txt").read_text()
-        assert text.count("starts at step") == starts
-    assert "starts at step 5" in log.read_text()
-    (again.folder / "rerun-0000-seed5").symlink_to(again.folder)
-    assert "expected no links" in refusal(again, 5)
+    (tuned.folder / "rerun-0000-seed2").symlink_to(tmp_path)
+    assert "expected no links" in refusal(rerun, Options(**where, rerun="0", seeds=2))
 
 
 def test_spread():

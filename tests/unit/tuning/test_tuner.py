@@ -195,12 +195,6 @@ def test_a_database_finds_a_killed_trial(study_in, tmp_path, monkeypatch, capsys
     assert trial_folder(tuned.folder, tuned.study.get_trials()[2]).name == "trial-0001"
 
 
-def test_a_folder_of_another_study_is_refused(study_in, tmp_path):
-    study_in().tuner(1).run()
-    other = study_in(url=f"sqlite:///{tmp_path}/other.db", space=choosing("train"))
-    assert "trial-0000: expected a training with" in refusal(other.tuner(1).run)
-
-
 def test_trials_that_run_elsewhere_are_named(study_in, capsys):
     tuned = study_in()
     tuned.study.ask()
