@@ -61,6 +61,17 @@ def nlls_by_hand(model, columns, length):
         yield -output.log_probs(params).gather(2, tokens[:, 1:, None]).squeeze(2)
 
 
+class ProgressSpy:
+    """A ``track`` that notes (name, length) of what it is given."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, iterable, name):
+        self.seen.append((name, len(iterable)))
+        return iterable
+
+
 def ensemble(*models, folder="none", dictionary=None, **changes):
     """An ensemble, over the small dictionary by default; its task reads splits of ``folder``."""
     settings = {"data": str(folder), "bptt": 7, "max_length_delta": 3, "eval_window": 12}
