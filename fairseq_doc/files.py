@@ -141,9 +141,9 @@ def _opened(path: _Path) -> Iterator[tuple[IO[bytes], str]]:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a folder of trainings that is a link or holds one, through which they would write
-    elsewhere, or holds a pipe, which would block."""
-    for path in (folder, *folder.rglob("*")):
+    """Refuse a folder of trainings that holds a link, through which they would write elsewhere, or a
+    pipe, which would block. The folder itself may be a link, such as one to a larger disk."""
+    for path in folder.rglob("*"):
         if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir())):
             raise FairseqDocError(
                 f"{folder}: expected no links, through which trainings would write elsewhere, and "

@@ -117,12 +117,13 @@ def test_the_distance_in_deviations():
     assert summary([2.0, 2.0], [2.0, 2.0])["distance_in_deviations"] is None
 
 
-def test_a_folder_with_links_is_refused(tmp_path, trained):
-    values = {"a": {1: 2.0}, "b": {1: 2.0}}
-    trained(values)
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "precious")
-    assert "expected no links" in refusal(trained, values, tmp_path / "link")
-    (tmp_path / "link").rename(tmp_path / "a-seed1" / "checkpoints")
-    assert "expected no links" in refusal(trained, values)
-    assert not list((tmp_path / "precious").iterdir())
+def test_a_folder_that_holds_links_is_refused(tmp_path, tmp_path_factory, trained):
+    """It may itself be a link."""
+    other, values = tmp_path_factory.mktemp("other"), {"a": {1: 2.0}, "b": {1: 2.0}}
+    (other / "link").symlink_to(tmp_path)
+    rows, _ = trained(values, other / "link")
+    assert rows == trained(values)[0]
+    (tmp_path / "a-seed1" / "checkpoints").symlink_to(other)
+    for folder in (tmp_path, other / "link"):
+        assert "expected no links" in refusal(trained, values, folder)
+    assert [path.name for path in other.iterdir()] == ["link"]
