@@ -86,6 +86,13 @@ def server():
         yield server
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def data_sets():
     """The folder of the real data sets."""
@@ -149,16 +156,14 @@ def has_ended(pid):
         return True
 
 
-LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
-
-
 @contextlib.contextmanager
 def captured(out, err, stdin=b""):
     """This process as a command of its own would find it: standard streams, logging, one thread."""
     root, threads = logging.getLogger(), torch.get_num_threads()
     before, level = root.handlers[:], root.level
     handler = logging.StreamHandler(out)
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    fairseqs_format = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+    handler.setFormatter(logging.Formatter(fairseqs_format))
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     torch.set_num_threads(1)
@@ -251,6 +256,8 @@ def locked_elsewhere(path):
 def call_here(command):
     """(output, exception or None) of one of fairseq's commands in this process, which saves the
     seconds of its imports."""
+    from fairseq_doc.fairseq_patches import error_messages
+
     words = shlex.split(command)
     name = words[0].removeprefix("fairseq-").replace("-", "_")
     module = importlib.import_module(f"fairseq_cli.{name}")
@@ -260,16 +267,10 @@ def call_here(command):
             module.cli_main()
         except (Exception, SystemExit) as error:
             problem = error
-            _print_as_its_process_would(error)
+            with mock.patch("sys.excepthook", sys.__excepthook__):  # as its process would print it
+                error_messages.print_usage_errors_in_one_line()
+                sys.excepthook(type(error), error, error.__traceback__)
     return _text(stream), problem
-
-
-def _print_as_its_process_would(error):
-    from fairseq_doc.fairseq_patches import error_messages
-
-    with mock.patch("sys.excepthook", sys.__excepthook__):
-        error_messages.print_usage_errors_in_one_line()
-        sys.excepthook(type(error), error, error.__traceback__)
 
 
 def run_here(command):

@@ -1,5 +1,3 @@
-"""Fixtures of the tests of harm."""
-
 import shutil
 
 import pytest

@@ -48,21 +48,6 @@ def _number(data, rng):
     return data[: match.start()] + rng.choice(NUMBERS) + data[match.end() :]
 
 
-def members_of(data):
-    """[(name, contents)] of a zip."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return [(name, archive.read(name)) for name in archive.namelist()]
-
-
-def zipped(members):
-    """The bytes of a zip."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, content in members:
-            archive.writestr(name, content)
-    return out.getvalue()
-
-
 def saved(state):
     """The bytes of a checkpoint."""
     out = io.BytesIO()
@@ -72,11 +57,16 @@ def saved(state):
 
 def _member(data, rng):
     """One file of the zip is damaged, and its checksum fits."""
-    members = members_of(data)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
     place = rng.randrange(len(members))
     name, content = members[place]
     members[place] = name, rng.choice(ANY)(content, rng) if content else b"x"
-    return zipped(members)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for member in members:
+            archive.writestr(*member)
+    return out.getvalue()
 
 
 ANY = [

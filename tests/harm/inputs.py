@@ -15,15 +15,14 @@ from fairseq_doc.preparation.trees import read_trees
 
 USER_DIR = f"--user-dir '{PACKAGE}'"
 QUIET = "--num-workers 0 --cpu --log-format simple --log-interval 1"
-LM_MODEL = "--arch lstm_doc_lm --decoder-embed-dim 8 --layer-dims 12,8 --doc-components 0,1,2"
-LM_TRAINING = f"""{USER_DIR} --task bptt_language_modeling --criterion doc_cross_entropy --optimizer nt_asgd
+TRAIN_LM = f"""{USER_DIR} --arch lstm_doc_lm --decoder-embed-dim 8 --layer-dims 12,8 --doc-components 0,1,2
+    --task bptt_language_modeling --criterion doc_cross_entropy --optimizer nt_asgd
     --lr-scheduler nt_asgd --lr 5 --clip-norm 0.25 --weight-decay 1.2e-6 --batch-size 4
     --batch-size-valid 2 --bptt 20 --save-dir save {QUIET}""".replace("\n", " ")
-TRAIN_LM = f"{LM_MODEL} {LM_TRAINING}"
 TRAIN_MT = f"""{USER_DIR} --arch lstm_luong_doc --encoder-embed-dim 8 --decoder-embed-dim 8 --hidden-size 8
     --doc-components 1,0,0,1 --task translation -s en -t de --criterion doc_cross_entropy
-    --optimizer sgd --lr 1 --clip-norm 5 --batch-size 16 --seed 1 --save-dir save {QUIET}"""
-TRAIN_MT = TRAIN_MT.replace("\n", " ")
+    --optimizer sgd --lr 1 --clip-norm 5 --batch-size 16 --seed 1
+    --save-dir save {QUIET}""".replace("\n", " ")
 GENERATE = f"""fairseq-generate data {USER_DIR} -s en -t de --path mt.pt --max-len-b 8 --num-workers 0 --cpu
     --tokenizer moses --bpe subword_nmt --bpe-codes data/bpe.codes
     --required-batch-size-multiple 1""".replace("\n", " ")

@@ -75,14 +75,11 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def results():
-    """{command: its result with undamaged inputs}, as far as they were needed."""
-    return {}
+RESULTS = {}  # {command: its result with undamaged inputs}, as far as they were needed
 
 
 @pytest.mark.parametrize("group, command, file", CASES)
-def test_a_damaged_file(group, command, file, server, inputs, case_of, results):
+def test_a_damaged_file(group, command, file, server, inputs, case_of):
     """By one kind of damage, or in the whole form by all, each at three places."""
     original = (inputs(group) / file).read_bytes()
     rng = random.Random(f"{command} {file}")
@@ -97,7 +94,7 @@ def test_a_damaged_file(group, command, file, server, inputs, case_of, results):
         is_protected = file.startswith("data/") or file.endswith(".pt")
         if result.status == 0 and is_protected:
             found = outcome(result, case)
-            if command not in results:
+            if command not in RESULTS:
                 whole = case_of(group)
-                results[command] = outcome(server.run(command, whole), whole)
-            assert found == results[command]
+                RESULTS[command] = outcome(server.run(command, whole), whole)
+            assert found == RESULTS[command]

@@ -20,9 +20,9 @@ def model(trained, tmp_path_factory):
 def lm(corpus, model):
     """Run a command on the model; the JSON object."""
 
-    def call(command, options="", path=model, **settings):
-        words = [command, corpus.data, "--path", path, "--cpu", *options.split()]
-        return result_of(*words, **settings)
+    def call(command, options="", runs=result_of, **settings):
+        words = [command, corpus.data, "--path", model, "--cpu", *options.split()]
+        return runs(*words, **settings)
 
     return call
 
@@ -85,39 +85,31 @@ def test_scores_of_a_text_are_those_of_the_split(corpus, lm):
     assert split["nll"] != pytest.approx(lm("eval-lm")["nll"], rel=1e-6)
 
 
-def test_pairs_with_which_the_model_diverges(corpus, lm, model):
+def test_pairs_with_which_the_model_diverges(lm, model):
     """They are passed over; where no pair is left, or one is given, an error says so."""
     few = "--dynamic --dynamic-segment 20 --dynamic-columns 20 --dynamic-batches 1"
     search = f"{few} --dynamic-search --dynamic-search-tokens 60 --no-progress-bar"
-    command = ["eval-lm", corpus.data, "--path", model, "--cpu"]
-    error = refused(*command, *few.split(), "--dynamic-rate", "1e30", "--dynamic-epsilon", "1e-9")
-    assert "Try a smaller --dynamic-rate" in error
-    error = refused(*command, *search.split(), "--dynamic-epsilon", "1e-45")
+    given = f"{few} --dynamic-rate 1e30 --dynamic-epsilon 1e-9"
+    assert "Try a smaller --dynamic-rate" in lm("eval-lm", given, runs=refused)
+    error = lm("eval-lm", f"{search} --dynamic-epsilon 1e-45", runs=refused)
     assert "gave finite scores" in error and "--dynamic-epsilon" in error
     model.with_name("model.pt.20x20.npz").unlink()
 
 
+SEARCHES = "--cache-window 5 --cache-search --temperature search"
+
+
 @pytest.mark.parametrize(
-    "options, problem",
+    "command, options, problem",
     [
-        ("--gen-subset tset --dynamic", "no binarised split 'tset'"),
-        ("--dynamic --matmul-precision bfloat16", "--matmul-precision"),
-        ("--cache-window 5 --cache-search --temperature search", "expected one search at a time"),
+        ("eval-lm", "--gen-subset tset --dynamic", "no binarised split 'tset'"),
+        ("eval-lm", "--dynamic --matmul-precision bfloat16", "--matmul-precision"),
+        ("eval-lm", SEARCHES, "expected one search at a time"),
+        ("score", "--dynamic --empty-lines", "expected --state carried; got fresh"),
+        ("score", "--state carried --dynamic", "expected a text of at least 2 tokens"),
     ],
 )
-def test_settings_that_cannot_be(options, problem, corpus, model):
+def test_settings_that_cannot_be(lm, model, command, options, problem):
     files = set(model.parent.iterdir())
-    error = refused("eval-lm", corpus.data, "--path", model, "--cpu", *options.split())
-    assert problem in error
-    assert set(model.parent.iterdir()) == files
-
-
-def test_scores_that_cannot_be(corpus, model):
-    files = set(model.parent.iterdir())
-    for options, text, problem in (
-        ("--dynamic", b"w1\n", "expected --state carried; got fresh"),
-        ("--state carried --dynamic", b"\n", "expected a text of at least 2 tokens"),
-    ):
-        words = ["score", corpus.data, "--path", model, "--cpu", *options.split()]
-        assert problem in refused(*words, stdin=text)
+    assert problem in lm(command, options, runs=refused, stdin=b"\n")
     assert set(model.parent.iterdir()) == files

@@ -59,10 +59,6 @@ def blocks(path, kind):
     return re.findall(rf"^```{kind}\n(.*?)^```$", path.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
-def with_blocks(pages):
-    return [page for page in pages if blocks(page, RUN)]
-
-
 def write_pairs(folder, names, sides):
     """Three splits of a toy task under other names."""
     toy_translation.write_corpus(folder, "copy", 200, 20, 20)
@@ -141,7 +137,9 @@ def ran(checkout):
     return output_of
 
 
-@pytest.mark.parametrize("page", with_blocks(PAGES), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, RUN)], ids=lambda page: page.name
+)
 def test_the_commands_of_a_page_run(page, ran):
     ran(page)
 

@@ -137,13 +137,6 @@ def translation(tmp_path):
 RATES = {"fairseq": 0.001, "softmax": 0.002, "i3": 0.004, "i2i3": 0.005}  # of the tuned systems
 
 
-def write_comparison(studies, values):
-    """The losses of trainings with seed 2, as ``fairseq-doc compare`` reports them."""
-    table = {name: {"seeds": [2], "valid": {"values": [value]}} for name, value in values.items()}
-    (studies / "final.en-de").mkdir(exist_ok=True)
-    (studies / "final.en-de" / "comparison.json").write_text(json.dumps({"systems": table}))
-
-
 def test_translation_refuses_what_it_cannot_do(translation, tmp_path):
     assert "got i9" in fail([*translation, "i9"])
     assert "linear has the settings of i3" in fail([*translation, "linear"])
@@ -162,12 +155,13 @@ def test_the_systems_of_translation_are_accepted_by_fairseq(
     names = ["fairseq", "softmax", "linear", "i3", "i2i3"]
     crossed = [f"{name}.{study}" for name in RATES for study in RATES]
     values = {name: 3.0 - 0.1 * name.endswith(".softmax") for name in crossed}
-    write_comparison(tmp_path, values | {"i3.i2i3": 2.5, "softmax.fairseq": 2.5})
-    for name in names:  # the second test set's output, already there
-        for study in RATES:
-            of_seed = tmp_path / "final.en-de" / f"{name}.{study}-seed2"
-            of_seed.mkdir()
-            (of_seed / "generate-test1.txt").touch()
+    values |= {"i3.i2i3": 2.5, "softmax.fairseq": 2.5}
+    rows = {name: {"seeds": [2], "valid": {"values": [value]}} for name, value in values.items()}
+    for name, study in product(names, RATES):  # the second test set's output, already there
+        of_seed = tmp_path / "final.en-de" / f"{name}.{study}-seed2"
+        of_seed.mkdir(parents=True)
+        (of_seed / "generate-test1.txt").touch()
+    (tmp_path / "final.en-de" / "comparison.json").write_text(json.dumps({"systems": rows}))
     every, finals = compared([*translation, *names, "--workers", 2])
     assert list(every) == crossed
     assert list(finals) == [

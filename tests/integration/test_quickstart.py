@@ -75,23 +75,19 @@ def wait_for_the_end(folder, name):
     wait_until(lambda: has_ended(pid), 10)
 
 
-def test_its_commands_are_read_by_fairseq_doc(start, tmp_path):
-    start().communicate(timeout=60)
-    calls = [shlex.split(call) for call in (tmp_path / "calls").read_text().splitlines()]
-    assert {call[0] for call in calls} == {"prepare-lm", "curves"}
-    for call in calls:
-        args = make_parser().parse_args(call)
-        settings_of(args)
-        assert args.command.__name__.endswith(call[0].replace("-", "_"))
-
-
-def test_the_last_line_has_both_perplexities(start, tmp_path):
+def test_the_last_line_has_both_perplexities_and_fairseq_doc_reads_the_commands(start, tmp_path):
     out, err = start().communicate(timeout=60)
     *_, last = out.splitlines()
     assert last.startswith("quickstart: one softmax 45.05, doc 42.11, 6527 tokens, "), err
     for name in ("one_softmax", "doc"):
         assert f"  {name}, epoch 1: validation perplexity 148.41" in out
     assert (tmp_path / "both").exists() == (len(os.sched_getaffinity(0)) > 1)
+    calls = [shlex.split(call) for call in (tmp_path / "calls").read_text().splitlines()]
+    assert {call[0] for call in calls} == {"prepare-lm", "curves"}
+    for call in calls:
+        args = make_parser().parse_args(call)
+        settings_of(args)
+        assert args.command.__name__.endswith(call[0].replace("-", "_"))
 
 
 @pytest.mark.parametrize("waits", ["1", ""], ids=["while the other trains", "both ended"])

@@ -36,10 +36,6 @@ def test_a_run_stopped_in_its_second_epoch_ends_the_same(corpus, tmp_path, proce
     assert_same_run(*(tmp_path / name / "checkpoint_last.pt" for name in ("whole", "stopped")))
 
 
-def stage_bests(folder):
-    return sorted(folder.glob("checkpoint_best_stage*.pt"))
-
-
 def test_fine_tuning_runs_its_stages_resumes_and_ends(corpus, tmp_path):
     options = "--lr 60 --max-epoch 99 --nonmono 0 --finetune-stages 2"
     output = run_here(training(corpus.data, tmp_path / "a", options))
@@ -49,7 +45,7 @@ def test_fine_tuning_runs_its_stages_resumes_and_ends(corpus, tmp_path):
 
     # Each stage's best validation is what its checkpoint was saved after.
     bests = [min(losses[a:b]) for a, b in pairwise([0, *ends])]
-    kept = stage_bests(tmp_path / "a")
+    kept = sorted((tmp_path / "a").glob("checkpoint_best_stage*.pt"))
     assert [load(path)["extra_state"]["val_loss"] for path in kept] == bests
     assert load(tmp_path / "a" / "checkpoint_best.pt")["extra_state"]["val_loss"] == min(bests)
     assert len(bests) == 3
@@ -62,7 +58,7 @@ def test_fine_tuning_runs_its_stages_resumes_and_ends(corpus, tmp_path):
         shutil.copy(within, resumed / "checkpoint_last.pt")
         run_here(training(corpus.data, resumed, options))
         assert_same_run(tmp_path / "a" / "checkpoint_last.pt", resumed / "checkpoint_last.pt")
-        again = stage_bests(resumed)
+        again = sorted(resumed.glob("checkpoint_best_stage*.pt"))
         assert [path.name for path in again] == [path.name for path in kept[stage:]]
         for path in again:
             assert_same_run(tmp_path / "a" / path.name, path)

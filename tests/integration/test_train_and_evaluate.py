@@ -5,17 +5,14 @@ import re
 from conftest import PACKAGE, evaluated, evaluation, last_validation, run, run_here, training
 
 
-def count_tokens(path):
-    return sum(len(line.split()) + 1 for line in path.read_text().splitlines())
-
-
 def test_evaluation_agrees_with_validation_and_scores_every_token(corpus, trained):
     checkpoint = trained.folder / "checkpoint_last.pt"
     validation = last_validation(trained.output)
     perplexity, loss, tokens = evaluated(
         run_here(evaluation(corpus.data, checkpoint, "--gen-subset valid --batch-size 4"))
     )
-    valid_tokens = count_tokens(corpus.text / "valid.txt")
+    lines = (corpus.text / "valid.txt").read_text().splitlines()
+    valid_tokens = sum(len(line.split()) + 1 for line in lines)
     assert tokens == 4 * (valid_tokens // 4 - 1)
     assert abs(perplexity / validation["ppl"] - 1) < 1e-4
     assert abs(loss / validation["nll_loss"] - 1) < 1e-4

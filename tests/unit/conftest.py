@@ -19,16 +19,10 @@ from fairseq_doc.models.lstm_doc_lm import (
     LSTMDocLanguageModelConfig,
 )
 from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc, LSTMLuongDocConfig
+from fairseq_doc.modules import lstm
+from fairseq_doc.ops import matmul
 
-from .device import (
-    DEVICE,
-    FOLDERS,
-    ON_CPU,
-    OnDevice,
-    of_rounding,
-    on_device,
-    skip_what_only_a_cpu_has,
-)
+from .device import DEVICE, FOLDERS, ON_CPU, OnDevice, of_rounding, on_device
 
 settings.register_profile("unit", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("unit")
@@ -67,10 +61,10 @@ def random_targets(n, v, seed=0, ignored=()):
 
 
 @st.composite
-def mixtures_with_targets(draw, least_words=1):
+def mixtures_with_targets(draw):
     """(mixture, targets, ignored index, bytes of a chunk)."""
     n, j = draw(st.integers(0, 7)), draw(st.integers(1, 4))
-    d, v = draw(st.integers(1, 6)), draw(st.integers(least_words, 9))
+    d, v = draw(st.integers(1, 6)), draw(st.integers(1, 9))
     seed = draw(st.integers(0, 99))
     mixture = random_mixture(n, j, d, v, seed=seed)
     if draw(st.booleans()):
@@ -220,7 +214,11 @@ def text(tmp_path_factory):
 
 
 def pytest_collection_modifyitems(items):
-    skip_what_only_a_cpu_has(items)
+    """Skip the tests marked ``cpu_only(reason)`` on another device."""
+    for item in items:
+        marker = item.get_closest_marker("cpu_only")
+        if marker is not None and not ON_CPU:
+            item.add_marker(pytest.mark.skip(reason=f"only on a CPU: {marker.args[0]}"))
 
 
 @pytest.fixture(autouse=True)
@@ -232,6 +230,13 @@ def device(request):
     # TF32, cuDNN's default for an LSTM, has ten bits of a float32's 23.
     with OnDevice(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         yield DEVICE
+
+
+@pytest.fixture
+def bfloat16_layers(monkeypatch):
+    """LSTM layers of any size may have bfloat16 products, and the processor is fast at them."""
+    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -63,11 +62,3 @@ def of_rounding(*values):
         elif isinstance(value, torch.Tensor) and value.is_floating_point():
             errors.append(16 * torch.finfo(value.dtype).eps)
     return max(errors)
-
-
-def skip_what_only_a_cpu_has(items):
-    """Skip the tests marked ``cpu_only(reason)`` on another device."""
-    for item in items:
-        marker = item.get_closest_marker("cpu_only")
-        if marker is not None and not ON_CPU:
-            item.add_marker(pytest.mark.skip(reason=f"only on a CPU: {marker.args[0]}"))

@@ -54,13 +54,3 @@ def test_sums_that_are_damaged(data, line):
     with open(data / checksums.NAME, "a") as file:
         file.write(f"{line}\n")
     assert_refused("SUMS: line 3: expected a SHA-256", checksums.check, data / "dict.txt")
-
-
-def test_a_file_is_read_once(data, monkeypatch):
-    read = []
-    digest = checksums.sha256_of
-    monkeypatch.setattr(checksums, "sha256_of", lambda path: read.append(path) or digest(path))
-    checksums._sha256_of_version.cache_clear()
-    for _ in range(3):
-        checksums.check(data / "dict.txt")
-    assert len(read) == 1

@@ -128,14 +128,10 @@ def test_commands_and_options_named_in_the_documents_exist(monkeypatch):
         text = path.read_text()
         typed = re.findall(r"fairseq-doc ([a-z][a-z-]*)\b(?! commands)", text)
         unknown += [f"{name}: fairseq-doc {command}" for command in set(typed) - commands.keys()]
-        typed = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", without_diagrams(text))
+        without_arrows = re.sub(r"--[a-z-]+-->", "", text)  # of diagrams
+        typed = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", without_arrows)
         unknown += [f"{name}: {option}" for option in set(typed) - known]
     assert not unknown
-
-
-def without_diagrams(text):
-    """Without arrows such as ``--prepare-lm-->``."""
-    return re.sub(r"--[a-z-]+-->", "", text)
 
 
 def test_the_options_page_is_what_the_code_says_and_a_stale_one_is_reported(

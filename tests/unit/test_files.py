@@ -71,6 +71,7 @@ def test_every_line_is_read_compressed_or_not(packed, given):
 def test_lines_end_at_line_feeds_and_a_byte_order_mark_is_no_text(content, lines, pack, tmp_path):
     (tmp_path / "text").write_bytes(pack(content))
     assert list(text_lines(tmp_path / "text")) == lines
+    assert read_text(tmp_path / "text") == content.decode("utf-8-sig")
 
 
 @pytest.mark.parametrize("read", [lambda path: list(text_lines(path)), read_text])
@@ -88,11 +89,6 @@ def test_other_encodings_are_refused_with_their_place(read, content, problem, tm
     assert_refused(problem, read, tmp_path / "text")
 
 
-def test_bytes_that_are_not_utf8_may_be_replaced(tmp_path):
-    (tmp_path / "text").write_bytes(b"a\n\xffb\n")
-    assert list(text_lines(tmp_path / "text", errors="replace")) == ["a", "\ufffdb"]
-
-
 def test_a_line_that_is_too_long_is_refused(tmp_path):
     (tmp_path / "text").write_bytes(b"12345\n12345\n12345")
     assert list(text_lines(tmp_path / "text", max_line=5)) == ["12345"] * 3
@@ -108,11 +104,6 @@ def test_neither_a_file_nor_a_pipe_of_the_shell_is_refused(tmp_path):
     assert_refused("cannot read .*none: No such file", check_input, tmp_path / "none")
     for pipe in (piped(b"x"), "-"):
         assert_refused("expected a", check_input, pipe, again=True)
-
-
-def test_a_small_file_is_read_whole(tmp_path):
-    (tmp_path / "text").write_bytes(gzip.compress("\ufeffé\r\nb\n".encode()))
-    assert read_text(tmp_path / "text") == "é\r\nb\n"
 
 
 # ---- out ----

@@ -69,7 +69,6 @@ def test_what_serves_and_what_gives_a_warning(providers, caplog, found, warning)
         (None, ["fairseq 0.10.2"], "got fairseq 0.10.2: pip uninstall fairseq"),
         (None, ["torch 2.5.1+cu124"], "expected torch 2.6 or newer; got torch 2.5.1+cu124"),
         ("torch", ["ve-fairseq 0.12.3"], "expected torch; got none: pip install torch"),
-        ("fairseq", [], "expected fairseq 0.12; got none: pip install fairseq-fixed"),
     ],
 )
 def test_what_is_missing_or_too_old(providers, monkeypatch, missing, found, message):

@@ -1,5 +1,3 @@
-"""Results as JSON."""
-
 from fairseq_doc.json_text import as_json
 
 

@@ -121,12 +121,6 @@ def test_the_files_that_are_read():
     assert files_read(Files(path="a", texts=["d", "e"])) == ["a", "d", "e"]
 
 
-def test_a_line_that_cannot_be_read():
-    for words in ("d", "--path p", "d --path p --count x", "d --path p --kind c"):
-        with pytest.raises(SystemExit):
-            read(words)
-
-
 def test_an_option_that_is_refused_says_what_to_do_instead():
     parser = argparse.ArgumentParser()
     refuse_options(parser, {"max-tokens": "give --bptt"})

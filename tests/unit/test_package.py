@@ -34,27 +34,23 @@ def forked(server, folder, code):
     return result.out.splitlines()[-1]
 
 
-def imports(code, *packages):
-    """Those of the packages that the code imports."""
+MAIN = "from fairseq_doc.cli.main import main; main"
+QUICK = "--help", "evalb none none", "bleu --help", "tune --help"
+
+
+@pytest.mark.parametrize(
+    "code, packages",
+    [
+        ("import fairseq_doc.ops.mixture_nll, fairseq_doc.modules.mixture", {"torch"}),
+        ("from fairseq_doc.cli.main import make_parser; make_parser()", {"torch", "fairseq"}),
+        *((f"{MAIN}({words.split()})", set()) for words in QUICK),
+    ],
+)
+def test_what_is_not_needed_is_not_imported(code, packages):
+    """No package of an extra either."""
+    known = {"torch", "fairseq", "optuna", "onnx", "onnxruntime", "transformers"}
     code = f"import contextlib, sys\nwith contextlib.suppress(SystemExit):\n    {code}\n"
-    return set(python(f"{code}print(*{packages} & sys.modules.keys())")[-1].split())
-
-
-def test_the_output_layer_does_not_import_fairseq():
-    code = "import fairseq_doc.ops.mixture_nll, fairseq_doc.modules.mixture"
-    assert imports(code, "fairseq", "torch") == {"torch"}
-
-
-def test_the_command_line_does_not_import_the_packages_of_extras():
-    code = "from fairseq_doc.cli.main import make_parser; make_parser()"
-    extras = "optuna", "onnx", "onnxruntime", "transformers"
-    assert imports(code, "fairseq", *extras) == {"fairseq"}
-
-
-@pytest.mark.parametrize("words", ["--help", "evalb none none", "bleu --help", "tune --help"])
-def test_what_needs_neither_fairseq_nor_torch_does_not_wait_for_them(words):
-    code = f"from fairseq_doc.cli.main import main; main({words.split()})"
-    assert imports(code, "fairseq", "torch") == set()
+    assert set(python(f"{code}print(*{known} & sys.modules.keys())")[-1].split()) == packages
 
 
 def test_the_output_layers_page_needs_torch_and_nothing_else():
@@ -97,13 +93,12 @@ except ValueError as error:
     assert "model.pt is not a complete checkpoint" in forked(server, tmp_path, code)
 
 
-@pytest.mark.parametrize("before", ["import fairseq_doc.models.lstm_doc_lm", ""])
-def test_user_dir_registers_whatever_was_imported_before(server, tmp_path, before):
+def test_user_dir_registers_whatever_was_imported_before(server, tmp_path):
     """And a program that uses the package as a library keeps its exception hook."""
     code = f"""
 import sys
 hook = sys.excepthook
-{before}
+import fairseq_doc.models.lstm_doc_lm
 from argparse import Namespace
 from fairseq.utils import import_user_module
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -113,13 +108,6 @@ print("lstm_doc_lm" in ARCH_MODEL_REGISTRY, "doc_cross_entropy" in CRITERION_REG
       sys.excepthook is hook)
 """
     assert forked(server, tmp_path, code) == "True True True"
-
-
-def test_user_dir_after_an_import_registers_nothing_twice():
-    before = dict(ARCH_MODEL_REGISTRY)
-    for spelling in (FOLDER, os.path.join(FOLDER, "..", "fairseq_doc")):
-        import_user_module(argparse.Namespace(user_dir=spelling))
-        assert ARCH_MODEL_REGISTRY == before
 
 
 def test_user_dir_found_beside_fairseq_is_the_same_package(tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -35,10 +36,14 @@ def probs_of_cache(hidden, words, step, window, theta, similarity):
     similarity=st.sampled_from(SIMILARITIES),
     share=st.floats(0, 0.99),
     parts=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    block=st.sampled_from([1, 4 * 2 * 3 * (8 + 3), module.BLOCK_BYTES]),
     seed=st.integers(0, 99),
 )
-def test_probabilities_are_the_definitions(steps, window, theta, similarity, share, parts, seed):
-    """Whatever the windows in which the text comes, of targets and of all words."""
+def test_probabilities_are_the_definitions(
+    steps, window, theta, similarity, share, parts, block, seed
+):
+    """Whatever the windows in which the text comes, and the blocks in which they are taken, of
+    targets and of all words."""
     rng = torch.Generator().manual_seed(seed)
     hidden = torch.randn(2, steps, 3, generator=rng, dtype=torch.float64)
     words = torch.randint(V, (2, steps), generator=rng)
@@ -51,7 +56,8 @@ def test_probabilities_are_the_definitions(steps, window, theta, similarity, sha
         part = slice(start, start + parts[start % len(parts)])
         h, target, log_probs = hidden[:, part], words[:, part], of_model[:, part].log()
         chosen = log_probs.gather(2, target[:, :, None]).squeeze(2)
-        found.append(of_targets.mix(chosen[None], h, target)[0])
+        with mock.patch.object(module, "BLOCK_BYTES", block):
+            found.append(of_targets.mix(chosen[None], h, target)[0])
         every.append(of_words.mix_all(log_probs, h, target))
         start = part.stop
     found, every = torch.cat(found, 1).exp(), torch.cat(every, 1).exp()
@@ -66,25 +72,6 @@ def test_probabilities_are_the_definitions(steps, window, theta, similarity, sha
             assert_close(every[stream, step], expected, rtol=1e-9, atol=1e-12)
             word = words[stream, step]
             assert_close(found[stream, step], expected[word], rtol=1e-9, atol=1e-12)
-
-
-def test_long_windows_are_taken_in_parts_with_the_same_result(monkeypatch):
-    rng = torch.Generator().manual_seed(0)
-    hidden = torch.randn(2, 50, 3, generator=rng, dtype=torch.float64)
-    words = torch.randint(V, (2, 50), generator=rng)
-    log_probs = torch.randn(3, 2, 50, generator=rng, dtype=torch.float64).log_softmax(-1)
-    settings = [
-        CacheSettings(window=8, theta=theta, share=share)
-        for theta, share in ((2.0, 0.3), (0.0, 0.1), (2.0, 0.1))
-    ]
-    whole = StreamCache(settings).mix(log_probs, hidden, words)
-    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 2 * 3 * (8 + 3))  # three steps
-    cache, taken = StreamCache(settings), []
-    attend = cache.attend
-    monkeypatch.setattr(cache, "attend", lambda h, y: taken.append(h.size(1)) or attend(h, y))
-    assert whole.shape == (3, 2, 50)
-    assert_close(cache.mix(log_probs, hidden, words), whole)
-    assert taken == [3] * 16 + [2]
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -111,16 +98,12 @@ def test_states_of_zeros_and_of_any_size(similarity):
     assert_close(found[0, 0].exp(), torch.tensor(expected).double(), rtol=1e-6)
 
 
-def with_cache(window, theta=1.0, share=0.1, **others):
-    return ScorerSettings(cache=CacheSettings(window=window, theta=theta, share=share), **others)
-
-
 def test_all_points_and_temperatures_in_one_pass(text):
     it = ensemble(peaked_model(), folder=text.folder)
     settings = [
-        with_cache(30, *point, temperature=t)
+        ScorerSettings(cache=CacheSettings(window=30, theta=theta, share=share), temperature=t)
         for t in (1.0, 1.3)
-        for point in ((1.0, 0.1), (8.0, 0.4), (1.0, 0.0))
+        for theta, share in ((1.0, 0.1), (8.0, 0.4), (1.0, 0.0))
     ]
     together = [e.nll for e in evaluate_each(it, "test", settings, columns=2)]
     alone = [evaluate(it, "test", 2, settings=one).nll for one in settings]

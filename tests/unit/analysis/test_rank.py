@@ -12,14 +12,11 @@ from ..evaluation.conftest import ensemble, peaked_model, probs_by_hand, with_bi
 N, V, D = 120, 20, 4
 
 
-def orthonormal(rows, columns, rng):
-    return np.linalg.qr(rng.standard_normal((rows, columns)))[0]
-
-
 def matrix_of(values, rows, columns, seed=0):
     """A matrix with these singular values and zeros."""
     rng = np.random.default_rng(seed)
-    left, right = (orthonormal(n, len(values), rng) for n in (rows, columns))
+    sizes = ((n, len(values)) for n in (rows, columns))
+    left, right = (np.linalg.qr(rng.standard_normal(size))[0] for size in sizes)
     return (left * values) @ right.T
 
 

@@ -1,7 +1,6 @@
 """``fairseq-doc attention``: how it reads a sentence, and what the output attended to;
 tests/integration/test_translation.py runs it."""
 
-import pytest
 import torch
 
 from fairseq_doc.cli.attention import Options, as_text, attend
@@ -12,19 +11,12 @@ from ..evaluation.conftest import translator
 from ..preparation.conftest import sentence, write
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """A folder of tokenised text in units, one model a side."""
-    folder = tmp_path_factory.mktemp("attention")
+def test_a_sentence_is_read_by_the_settings_of_the_folder_or_by_the_options(tmp_path):
     for split in ("train", "valid", "test"):
         for side in ("en", "de"):
-            write(folder / f"{split}.{side}", [sentence(number, side) for number in range(9)])
-    settings = ParallelText("en", "de", folder, merges=20)
-    prepare(settings, folder / "data", say=lambda line: None)
-    return folder / "data"
-
-
-def test_a_sentence_is_read_by_the_settings_of_the_folder_or_by_the_options(data):
+            write(tmp_path / f"{split}.{side}", [sentence(number, side) for number in range(9)])
+    settings, data = ParallelText("en", "de", tmp_path, merges=20), tmp_path / "data"
+    prepare(settings, data, say=lambda line: None)
     own = Options(data=str(data), path="a.pt").form("en")
     codes = {"bpe": "subword_nmt", "bpe_codes": str(data / "bpe.codes.en")}
     given = Options(data=str(data), path="a.pt", tokenizer="moses", **codes).form("en")

@@ -55,12 +55,11 @@ def generated():
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch):
-    """A folder to work in, with a generator's output and the trees of its sentences."""
-    write(tmp_path / "out", generated())
-    toy_trees.write_trees(tmp_path / "gold", SENTENCES)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def work(folder):
+    """The working folder, with a generator's output and the trees of its sentences."""
+    write(folder / "out", generated())
+    toy_trees.write_trees(folder / "gold", SENTENCES)
+    return folder
 
 
 def test_outputs_become_lists_of_trees_over_the_sentences_words_and_tags(work):

@@ -7,6 +7,8 @@ import pytest
 import toy_trees
 from conftest import doc, refused
 
+from fairseq_doc.cli.evalb import as_text
+
 from .conftest import result_of
 
 GOLD = [
@@ -24,11 +26,10 @@ FIGURES = ("sentences", "errors", "f1", "precision", "recall")
 
 
 @pytest.fixture
-def trees(tmp_path, monkeypatch):
-    toy_trees.write_trees(tmp_path / "gold", GOLD)
-    toy_trees.write_trees(tmp_path / "test", TEST)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def trees(folder):
+    toy_trees.write_trees(folder / "gold", GOLD)
+    toy_trees.write_trees(folder / "test", TEST)
+    return folder
 
 
 def text_of(line):
@@ -110,20 +111,14 @@ def test_a_root_that_counts_is_reported_and_excluded_where_asked(trees, root):
 def test_a_prm_file_is_read_once(trees):
     """It may be a pipe, which is empty the second time."""
     reader, writer = os.pipe()
-    os.write(writer, b"DELETE_LABEL TOP\n")
+    os.write(writer, b"LABELED 0\nCUTOFF_LEN 3\nDELETE_LABEL TOP\nDEBUG 1\n")
     os.close(writer)
     result, remarks = result_of(f"evalb gold test --prm /dev/fd/{reader}")
     os.close(reader)
-    assert remarks == "" and result["all"]["sentences"] == 3
-
-
-def test_a_prm_file_is_read(trees):
-    (trees / "own.prm").write_text("LABELED 0\nCUTOFF_LEN 3\nDELETE_LABEL TOP\nDEBUG 1\n")
-    result, remarks = result_of("evalb gold test --prm own.prm")
     assert remarks == "" and result["cutoff_len"] == 3
     assert result["short"]["sentences"] == 2 and result["all"]["sentences"] == 3
     assert result["short"]["f1"] == 100  # without labels
-    assert "-- at most 3 words" in text_of("evalb gold test --prm own.prm")
+    assert "-- at most 3 words" in as_text(result)
 
 
 def test_another_number_of_trees_is_refused(trees):

@@ -16,16 +16,15 @@ TOKENS = ["<blk>", "</s>", "w1", "w2", "no\u2581word"]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(folder, monkeypatch):
     """The working folder. ``a.pt`` is a model, ``a.pt:b.pt`` are two."""
-    (tmp_path / "tokens.txt").write_text("".join(f"{t} {n}\n" for n, t in enumerate(TOKENS)))
-    monkeypatch.chdir(tmp_path)
+    (folder / "tokens.txt").write_text("".join(f"{t} {n}\n" for n, t in enumerate(TOKENS)))
 
     def load(path, data, precision):
         return ensemble(*(peaked_model() for _ in path.split(":")))
 
     monkeypatch.setattr(export, "load_ensemble", load)
-    return tmp_path
+    return folder
 
 
 def names(folder):

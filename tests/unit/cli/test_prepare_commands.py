@@ -1,8 +1,7 @@
 """The commands of preparation: what they print, where they write, how they end."""
 
-import errno
 import json
-import os
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -33,9 +32,8 @@ COMMANDS = {
 
 
 @pytest.fixture(params=COMMANDS)
-def command(request, raw, tmp_path, monkeypatch):
+def command(request, raw, folder):
     """(name, its arguments, options, default destination), in a folder to work in."""
-    monkeypatch.chdir(tmp_path)
     before, options, default = COMMANDS[request.param]
     return request.param.split()[0], [*before, raw], options, f"data-bin/{default}"
 
@@ -58,10 +56,9 @@ def test_the_report_is_printed_in_lines_or_in_one_json_object(command, tmp_path)
         assert all(x["tokens"] > x["sentences"] >= 4 for x in side["splits"].values())
 
 
-FULL_DISK = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.parametrize("error, status", [(KeyboardInterrupt(), 130), (FULL_DISK, 1)])
+@pytest.mark.parametrize(
+    "error, status", [(KeyboardInterrupt(), 130), (OSError(28, "No space left on device"), 1)]
+)
 def test_an_unfinished_preparation_leaves_nothing(command, tmp_path, monkeypatch, error, status):
     name, arguments, options, default = command
     step = "raw_counts.write" if name == "prepare-lm" else "pipeline.count_split"
@@ -100,19 +97,18 @@ def test_headlines_have_settings_of_their_own(raw, tmp_path):
         (["pydoc", "--split", "90,5,5"], ["expected the corpus text", "got pydoc"]),
     ],
 )
-def test_wrong_arguments_of_prepare_lm_are_refused(raw, tmp_path, monkeypatch, arguments, facts):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_arguments_of_prepare_lm_are_refused(raw, folder, arguments, facts):
     words = [argument.format(raw=raw) for argument in arguments]
     err = doc("prepare-lm", *words, status=1)[1]
     assert all(fact.format(raw=raw) in err.splitlines()[-1] for fact in facts)
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
 
 
-def test_pydoc_needs_no_folder_and_drops_words_that_occur_once(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("folder")
+def test_pydoc_needs_no_folder_and_drops_words_that_occur_once():
     for arguments, name, rarest in (([], "pydoc", 2), (["b", "--unit", "byte"], "b", 1)):
         result = json.loads(doc("prepare-lm", "pydoc", *arguments, "--json")[0])
-        folder = tmp_path / result["destination"]
+        folder = Path(result["destination"])
         assert folder.name == name
         counts = [int(line.split()[-1]) for line in (folder / "dict.txt").read_text().splitlines()]
         assert min(counts) == rarest and result["types"] == len(counts) + 4

@@ -1,29 +1,59 @@
 """``rerank`` as the command line runs it, in this process; what it refuses."""
 
 import re
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import toy_trees
 
 from fairseq_doc.cli import rerank
+from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.parsing.bracketing import Parameters, bracketing_f1
 from fairseq_doc.parsing.nbest import nbest_lines, parse_lists, read_nbest
 from fairseq_doc.parsing.reranking import read_tree_lists, scored_lists
+from fairseq_doc.preparation.symbols import WordSymbols, symbols_of
 from fairseq_doc.preparation.trees import parse_tree
+from fairseq_doc.scoring import rescoring
 from fairseq_doc.scoring.nbest_lists import best_lines
 from fairseq_doc.scoring.rescoring import Judge, Rescorer, Weights, choose, totals
 
-from ..preparation.conftest import lines_of
-from .conftest import (
-    DICTIONARY,
-    DISTINCT,
-    LINE,
-    LISTS,
-    TREES,
-    of_paths,
-    refused_without_a_trace,
-    result_of,
-)
+from ..evaluation.conftest import peaked_model
+from ..preparation.conftest import dictionary_of, lines_of
+from .conftest import refused_without_a_trace, result_of
+
+TREES, LISTS = toy_trees.sample_lists(6, seed=3)
+DISTINCT = sum(len(row) - 1 for row in LISTS)  # the last of each list differs in a tag alone
+LINE = "rerank data nbest --path a.pt --no-progress-bar"
+KNOWN = WordSymbols({word.lower() for word in (*toy_trees.NOUNS, *toy_trees.VERBS, "the", ".")})
+PARSED = [parse_tree(text, "") for text in toy_trees.sample_trees(30)]
+DICTIONARY = dictionary_of(*(symbol for tree in PARSED for symbol in symbols_of(tree, KNOWN)))
+
+
+@pytest.fixture
+def folder(folder):
+    """The working folder, with gold trees, candidates and two "checkpoints"."""
+    toy_trees.write_trees(folder / "gold", TREES)
+    (folder / "nbest").write_text(toy_trees.nbest_text(LISTS))
+    for name in ("a.pt", "b.pt"):
+        (folder / name).write_text(f"weights of {name}")
+    return folder
+
+
+@pytest.fixture
+def models(monkeypatch):
+    """Models in place of the checkpoints, and what loads and what calls them."""
+    both = [peaked_model(seed=seed, dictionary=DICTIONARY) for seed in (0, 1)]
+    load = Mock(side_effect=lambda args: of_paths(both, args.path))
+    score = Mock(wraps=rescoring.sequence_log_probs)
+    monkeypatch.setattr(rerank, "ensemble_of", load)
+    monkeypatch.setattr(rescoring, "sequence_log_probs", score)
+    return SimpleNamespace(both=both, load=load, score=score)
+
+
+def of_paths(models, path):
+    chosen = [models["ab".index(name[0])] for name in path.split(":")]
+    return Ensemble(chosen, SimpleNamespace(dictionary=DICTIONARY))
 
 
 def expected_of(models, path="a.pt", base="e"):
@@ -144,10 +174,11 @@ def test_lists_without_tags_take_those_of_the_sentences(folder, models):
 
 def test_lists_with_one_tag_for_all_words_take_those_of_the_sentences(folder, models):
     tagged, _ = result_of(f"{LINE} --tune gold")
-    text, called = toy_trees.nbest_text(LISTS), models.called
+    text = toy_trees.nbest_text(LISTS)
     (folder / "nbest").write_text(re.sub(r"\(\S+ ([^\s()]+)\)", r"(UNK \1)", text))
+    models.score.reset_mock()
     message = refused_without_a_trace(f"{LINE} --tune gold", folder)
-    assert "excludes every candidate" in message and models.called == called
+    assert "excludes every candidate" in message and not models.score.called
     replaced, remarks = result_of(f"{LINE} --tune gold --sentences gold")
     assert [replaced[name] for name in FIGURES] == [tagged[name] for name in FIGURES]
     evaluated, _ = result_of("evalb gold nbest --sentences gold")
@@ -188,7 +219,7 @@ def test_a_failed_parse_stays_with_a_warning_and_evalb_agrees(folder, models, fa
 def test_options_that_do_not_fit_are_refused_before_any_work(folder, models, options, problem):
     (folder / "old").write_text("precious")
     assert problem in refused_without_a_trace(f"{LINE} {options}", folder)
-    assert models.loaded == models.called == 0
+    assert not models.load.called
 
 
 @pytest.mark.parametrize(
@@ -206,4 +237,4 @@ def test_unusable_input_is_refused_and_nothing_is_left(folder, models, name, cha
     (folder / name).write_text(change((folder / name).read_text()))
     line = f"{LINE} --tune gold --sentences words --overwrite --output-nbest whole --output old"
     assert problem in refused_without_a_trace(line, folder)
-    assert models.called == 0
+    assert not models.score.called

@@ -29,7 +29,6 @@ WER = {"metric": "wer", "reference": "said", "first_pass": "first"}
         ({"scores": "new", "nbest_data": "x"}, "--nbest-data needs --format fairseq-generate"),
         ({**WER, "first_pass": None, "tune": True}, "needs --first-pass"),
         ({**WER, "tune": True, "weights": "-1:1:1"}, "--weights: expected FROM:TO:STEP"),
-        ({**WER, "tune": True, "bonuses": "1:0:1"}, "--bonuses: expected FROM:TO:STEP"),
         ({**WER, "tune": True, "weights": "0:10:0.001", "bonuses": "0:10:0.001"}, "at most 1,000,000 pairs"),
     ],
 )  # fmt: skip

@@ -35,12 +35,6 @@ from ..preparation.conftest import contents, refusal_leaving
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def models(folder, monkeypatch):
     """Two models over a text in the working folder; the number of paths in --path says how many of
     them are used."""
@@ -94,9 +88,7 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
     "words, problem",
     [
         ("", "required: COMMAND"),
-        ("unheard-of", "invalid choice: 'unheard-of'"),
         ("eval-lm", "required: data, --path"),
-        ("curves a.png", "required: NAME=FILE"),
         ("prepare-lm music raw", "argument CORPUS: invalid choice: 'music'"),
     ],
 )
@@ -277,7 +269,6 @@ def test_pairs_counts_a_file_once_and_says_which_are_ties(models, folder):
     result, text = run("pairs", "x.tsv")
     assert result["all"]["pairs"] == 2 and result["ties"] == 1
     assert text.splitlines()[-1].startswith("1 ties")
-    assert_refused("is used twice", run, "pairs", "x.tsv ./x.tsv")
 
 
 # Bytes
@@ -316,11 +307,10 @@ def test_a_text_as_written_has_figures_whatever_its_tokens_are(model_of_bytes, f
         assert f"{result['bits_per_character']:.4f} bits per char" in text + capsys.readouterr().err
 
 
-@pytest.mark.parametrize("columns", [1, 3])
-def test_words_with_an_end_mark_a_line_have_the_perplexity_a_token(models, folder, columns):
+def test_words_with_an_end_mark_a_line_have_the_perplexity_a_token(models, folder):
     counts = {"lines": 4, "words": 96, "characters": 300, "bytes": 300, "tokens": 100}
     (folder / "raw_counts.json").write_text(json.dumps({"test": counts}))
-    result, _ = run("eval-lm", f"--batch-size {columns}")
+    result, _ = run("eval-lm", "--batch-size 3")
     assert result["word_perplexity"] == result["perplexity"]
 
 
@@ -508,14 +498,10 @@ def logs(folder):
 def test_curves(logs):
     (logs / "lr=20.log").write_text((logs / "mos.log").read_text())
     result, _ = result_of("curves curves.png MoS=lr=20.log DOC=doc.log")
-    mos = {
-        "perplexity": {"1": 90.5, "2": 80.25},
-        "best": 80.25,
-        "averaging_after": None,
-        "seeds": 1,
-    }
-    doc = {"perplexity": {"1": 70, "2": 60, "3": 65}, "best": 60, "averaging_after": 1, "seeds": 1}
-    runs = {"MoS": mos | {"stages_after": {}}, "DOC": doc | {"stages_after": {}}}
+    mos = {"perplexity": {"1": 90.5, "2": 80.25}, "best": 80.25, "averaging_after": None}
+    doc = {"perplexity": {"1": 70, "2": 60, "3": 65}, "best": 60, "averaging_after": 1}
+    rest = {"seeds": 1, "stages_after": {}}
+    runs = {"MoS": mos | rest, "DOC": doc | rest}
     assert result == {"picture": "curves.png", "runs": runs}
     assert list(result["runs"]) == ["MoS", "DOC"]
     assert (logs / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -190,15 +190,6 @@ def test_metrics_are_means_over_the_workers():
 # Smoothed labels
 
 
-def smoothed_by_hand(output, model, target, smoothing):
-    """The labels 1 - smoothing for the target, smoothing / (V - 1) for each other word; the NLL."""
-    log_probs = model.get_normalized_probs(output, log_probs=True)[target != PAD]  # (N, V)
-    own = log_probs.gather(1, target[target != PAD].unsqueeze(1)).squeeze(1)  # (N,)
-    share = smoothing / (log_probs.size(1) - 1)
-    losses = -(1 - smoothing) * own - share * (log_probs.sum(1) - own)
-    return losses.sum(), -own.sum()
-
-
 def translation_sample():
     """Ragged on both sides."""
     source, target = random_tokens(B, 4, seed=2), random_tokens(B, T, seed=1)
@@ -221,17 +212,21 @@ def model_and_batch(request):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("sentence_avg", [False, True])
 def test_labels_are_smoothed_in_training(model_and_batch, smoothing, sentence_avg):
-    """The NLL is logged too, and beta is added."""
+    """The labels 1 - smoothing for the target, smoothing / (V - 1) for each other word. The NLL is
+    logged too, and beta is added."""
     model, batch = model_and_batch
     factors = {"doc_lambda": 0.7, "label_smoothing": smoothing}
     loss, size, log = criterion("published", sentence_avg, **factors)(model, batch)
     output, target = model(**batch["net_input"]), batch["target"]
-    expected, nll = smoothed_by_hand(output, model, target, smoothing)
+    log_probs = model.get_normalized_probs(output, log_probs=True)[target != PAD]  # (N, V)
+    own = log_probs.gather(1, target[target != PAD].unsqueeze(1)).squeeze(1)  # (N,)
+    share = smoothing / (log_probs.size(1) - 1)
+    expected = (-(1 - smoothing) * own - share * (log_probs.sum(1) - own)).sum()
     beta = balance(output[1]["log_weights"], target != PAD)[1]
     assert size == (B if sentence_avg else batch["ntokens"])
     expected = expected + 0.7 * batch["ntokens"] * beta
     assert_close(loss, expected)
-    assert_close((log["loss"], log["nll_loss"]), (loss.detach(), nll.detach()))
+    assert_close((log["loss"], log["nll_loss"]), (loss.detach(), -own.sum().detach()))
     parameters = list(model.parameters())
     grads = (gradients(x, parameters) for x in (loss, expected))
     assert_close(*grads, rtol=1e-8)

@@ -5,7 +5,6 @@ import torch
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.scorer import scorer
 from fairseq_doc.evaluation.translation import Translator
 from fairseq_doc.tasks.bptt_language_modeling import (
     BpttLanguageModelingConfig,
@@ -86,18 +85,6 @@ def translator(*models, longest=12, folder="none"):
     cfg.max_source_positions = cfg.max_target_positions = longest
     dictionaries = models[0].encoder.dictionary, models[0].decoder.dictionary
     return Translator(models, TranslationTask(cfg, *dictionaries))
-
-
-def token_log_probs(ensemble, source, target, window=0, *settings, **where):
-    """log P of the targets of one window, (B, T) or (n,)."""
-    with scorer(ensemble, *settings) as one:
-        return one.log_probs(source, target, window, **where)[0]
-
-
-def next_log_probs(ensemble, source, window=0, temperature=1.0):
-    """log P of every word after a window, (B, V)."""
-    with scorer(ensemble) as one:
-        return one.next_log_probs(source, window, temperature)
 
 
 @torch.no_grad()

@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -8,10 +7,9 @@ from fairseq_doc.evaluation.hub_interface import PretrainedLanguageModel
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import SentenceScore, score_text
-from fairseq_doc.preparation.byte_text import make_dictionary
 from fairseq_doc.preparation.text_form import TextForm
 
-from ..conftest import random_tokens, small_model, write_split
+from ..conftest import random_tokens, write_split
 from .conftest import ensemble, peaked_model
 
 
@@ -58,16 +56,3 @@ def test_perplexity_and_samples_are_the_ensembles(lm):
     settings = {"samples": 2, "temperature": 0.7, "top_k": 5, "seed": 3}
     assert lm.sample("w1 w2", 8, **settings) == sample_text(lm, ["w1", "w2"], 8, **settings)
     assert lm.sample(length=4) == sample_text(lm, [], 4)
-
-
-def test_a_model_of_bytes_takes_and_gives_plain_text():
-    dictionary = make_dictionary(np.bincount(list(b"ab "), minlength=256))
-    plain = ensemble(
-        small_model(len(dictionary), dictionary=dictionary).eval(), dictionary=dictionary
-    )
-    lm = PretrainedLanguageModel(plain.models, plain.task)
-    assert lm.unit == "byte"
-    assert lm.score("a b").words == ["<0x61>", "<0x20>", "<0x62>", "</s>"]
-    (sample,) = lm.sample("a b", 20)
-    assert len(sample) == 20 and set(lm.text(sample)) <= set("ab \n\ufffd")
-    assert lm.text(["<0x61>", "</s>", "<unk>"]) == "a\n\ufffd"

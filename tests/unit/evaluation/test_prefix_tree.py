@@ -1,3 +1,5 @@
+from unittest.mock import Mock
+
 import pytest
 import torch
 from conftest import assert_refused
@@ -38,16 +40,6 @@ def close(expected):
     return pytest.approx(expected, rel=0, abs=1e-10)
 
 
-def counting(method, sizes, argument):
-    """The same method, which notes the size of an argument."""
-
-    def counted(*args, **kwargs):
-        sizes.append(args[argument].numel())
-        return method(*args, **kwargs)
-
-    return counted
-
-
 @pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one model", "an ensemble"])
 @given(sentences=sentences_alike)
 @example(sentences=[])
@@ -64,19 +56,18 @@ def test_scores_are_those_of_the_sentences_one_by_one(models, sentences):
 @settings(max_examples=12)
 @given(sentences_alike)
 def test_each_distinct_prefix_is_read_once_and_scored_once_by_each_model(sentences):
-    read, scored = [[], []], [[], []]
     models = [peaked_model(seed=0), peaked_model(seed=1)]
-    for model, tokens, targets in zip(models, read, scored, strict=True):
-        model.forward = counting(model.forward, tokens, 0)
-        model.token_nll = counting(model.token_nll, targets, 1)
+    for model in models:
+        model.forward, model.token_nll = Mock(wraps=model.forward), Mock(wraps=model.token_nll)
     score_prefix_tree(ensemble(*models), sentences)
     whole = [tuple(encoded(words)) for words in sentences]
     before_a_word = {words[:n] for words in whole for n in range(len(words))}
     with_a_word = {words[:n] for words in whole for n in range(1, len(words) + 1)}
-    for tokens, targets in zip(read, scored, strict=True):
-        assert sum(tokens) == len(before_a_word)
-        assert sum(targets) == len(with_a_word)
-        assert len(tokens) == max(map(len, whole))  # all sentences together, a token at a time
+    for model in models:
+        read, scored = model.forward.call_args_list, model.token_nll.call_args_list
+        assert sum(call.args[0].numel() for call in read) == len(before_a_word)
+        assert sum(call.args[1].numel() for call in scored) == len(with_a_word)
+        assert len(read) == max(map(len, whole))  # all sentences together, a token at a time
 
 
 def test_a_word_without_probability_is_refused_where_it_occurs():

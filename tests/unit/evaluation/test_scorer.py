@@ -11,14 +11,7 @@ from fairseq_doc.adaptation.dynamic import DynamicSettings
 from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings, scorer
 
 from ..conftest import assert_close, random_tokens
-from .conftest import (
-    ensemble,
-    next_log_probs,
-    peaked_model,
-    probs_by_hand,
-    token_log_probs,
-    with_bias,
-)
+from .conftest import ensemble, peaked_model, probs_by_hand, with_bias
 
 B, T, V = 3, 9, 20
 SOURCE, TARGET = random_tokens(B, T), random_tokens(B, T, seed=1)
@@ -26,8 +19,20 @@ cut_points = st.lists(st.integers(1, T - 1), max_size=T, unique=True).map(sorted
 TWO = SampleSettings(samples=2)
 
 
-def of_targets(probs, target=TARGET):
-    return probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).log()
+def token_log_probs(ensemble, source, target, window=0, *settings, **where):
+    """log P of the targets of one window, (B, T) or (n,)."""
+    with scorer(ensemble, *settings) as one:
+        return one.log_probs(source, target, window, **where)[0]
+
+
+def next_log_probs(ensemble, source, window=0, temperature=1.0):
+    """log P of every word after a window, (B, V)."""
+    with scorer(ensemble) as one:
+        return one.next_log_probs(source, window, temperature)
+
+
+def of_targets(probs):
+    return probs.gather(-1, TARGET.unsqueeze(-1)).squeeze(-1).log()
 
 
 def models_of(count):
@@ -101,7 +106,7 @@ def test_entropies_are_of_the_mixed_distribution(models):
     added = ScorerSettings(cache=CacheSettings(window=15, theta=2.0, share=0.2))
     tokens = random_tokens(1, 61)
     source, target = tokens[:, :-1], tokens[:, 1:]
-    it = ensemble(*(peaked_model(seed) for seed in range(models)))
+    it = ensemble(*models_of(models))
     expected = token_log_probs(it, source, target, 0, added)
     probs = []
     for model in it.models:

@@ -1,5 +1,3 @@
-"""fairseq_doc/export/tokens.py."""
-
 import pytest
 from conftest import refusal
 

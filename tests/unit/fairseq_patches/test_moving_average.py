@@ -24,6 +24,15 @@ def average_of(model, fp32=False):
     return EMA(model, EMAConfig(ema_decay=0.5, ema_fp32=fp32))
 
 
+def trainer_of(settings):
+    """A trainer after 25 updates, whose average has just been made of loaded weights."""
+    return SimpleNamespace(
+        cfg=SimpleNamespace(ema=settings),
+        ema=EMA(moved(small_model().float(), 1.0), settings),
+        get_num_updates=lambda: 25,
+    )
+
+
 @pytest.mark.parametrize("fp32", [False, True])
 @pytest.mark.parametrize("make", [small_model, small_translation_model])
 def test_every_tensor_is_averaged_once(make, fp32):
@@ -48,11 +57,7 @@ def test_a_resume_has_the_saved_average_or_starts_one(saved, fp32):
         extra_state["ema"] = before.get_model().state_dict()
         extra_state["ema_fp32_params"] = before.fp32_params
     settings = EMAConfig(store_ema=True, ema_decay=0.5, ema_fp32=fp32)
-    trainer = SimpleNamespace(
-        cfg=SimpleNamespace(ema=settings),
-        ema=EMA(moved(small_model().float(), 1.0), settings),
-        get_num_updates=lambda: 25,
-    )
+    trainer = trainer_of(settings)
 
     def load(trainer, filename):
         assert not trainer.cfg.ema.store_ema  # else it would read deleted weights
@@ -65,16 +70,11 @@ def test_a_resume_has_the_saved_average_or_starts_one(saved, fp32):
 
 
 def test_a_resume_averages_at_the_same_updates():
-    settings = EMAConfig(store_ema=True, ema_decay=0.5, ema_update_freq=10)
-    trainer = SimpleNamespace(
-        cfg=SimpleNamespace(ema=settings),
-        ema=EMA(small_model().float(), settings),
-        get_num_updates=lambda: 25,
-    )
+    trainer = trainer_of(EMAConfig(store_ema=True, ema_decay=0.5, ema_update_freq=10))
     load_with_average(lambda *args: {}, trainer, "last.pt")
     start = trainer.ema.get_model().decoder.embedding.clone()
     for update in range(26, 31):
-        trainer.ema.step(moved(small_model().float(), 1.0))
+        trainer.ema.step(moved(small_model().float(), 2.0))
         changed = not torch.equal(trainer.ema.get_model().decoder.embedding, start)
         assert changed == (update == 30)
 

@@ -70,11 +70,6 @@ def log_probs(model, sources, targets):
     return model.get_normalized_probs(output, log_probs=True), output[1]["attn"][0]
 
 
-def lstm_step(layer, x, h, c):
-    _, (h, c) = layer(x.unsqueeze(0), (h.unsqueeze(0), c.unsqueeze(0)))
-    return h[0], c[0]
-
-
 def encode_by_hand(model, source):
     """memory (S, D), and h and c of each layer, of one sentence."""
     lstm, states = model.encoder.lstm, []
@@ -99,7 +94,8 @@ def probs_by_hand(model, source, target):
         layers = [decoder.embedding[word]]
         x = torch.cat([fed, layers[0]]) if decoder.lstm.input_feeding else layers[0]
         for n, layer in enumerate(decoder.lstm.layers):
-            states[n] = lstm_step(layer, x, *states[n])
+            _, state = layer(x.unsqueeze(0), tuple(part.unsqueeze(0) for part in states[n]))
+            states[n] = [part.squeeze(0) for part in state]
             x = states[n][0]
             layers.append(x)
         if attention.score == "dot":

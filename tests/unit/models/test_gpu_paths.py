@@ -22,13 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig, DocCrossEntropyCriterion
 from fairseq_doc.models import lstm_luong_doc
 from fairseq_doc.modules import bilstm, mixture
-from fairseq_doc.ops import (
-    chunked_loss,
-    matmul,
-    mixture_log_probs,
-    mixture_nll,
-    reference,
-)
+from fairseq_doc.ops import chunked_loss, matmul, mixture_log_probs, mixture_nll, reference
 from fairseq_doc.ops.mixture import Mixture
 
 from ..conftest import (

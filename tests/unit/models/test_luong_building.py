@@ -98,7 +98,6 @@ def test_a_models_own_state_is_accepted_and_restores_it(option):
 @pytest.mark.parametrize(
     "other, problem",
     [
-        ({"layers": 3, "doc_components": "1,0,1,0,2"}, "architecture: .*decoder.lstm.layers.2"),
         ({"encoder_embed_dim": 4}, r"size: expected encoder.embedding \(20, 3\), got \(20, 4"),
         ({"dictionaries": words(21, 20)}, "dictionary: expected encoder.embedding"),
         ({"dictionaries": words(20, 19)}, "dictionary: expected decoder.embedding"),

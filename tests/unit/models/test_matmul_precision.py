@@ -3,30 +3,14 @@
 import pytest
 import torch
 
-from fairseq_doc.modules import lstm
-from fairseq_doc.ops import matmul
-
 from ..conftest import random_tokens, small_model, small_translation_model
 from .test_lstm_melis_lm import small
 
-IGNORED = -100
+pytestmark = pytest.mark.usefixtures("bfloat16_layers")
 
 
-@pytest.fixture(autouse=True)
-def every_layer(monkeypatch):
-    """LSTM layers of any size take part, and the processor has bfloat16."""
-    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
-    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
-
-
-def language_model(**settings):
-    model = small_model(**settings).float()
-    tokens = random_tokens(3, 6)
-    return model, tokens, lambda: model(tokens, window=0)
-
-
-def melis_model(**settings):
-    model = small(**settings).float()
+def language_model(make=small_model, **settings):
+    model = make(**settings).float()
     tokens = random_tokens(3, 6)
     return model, tokens, lambda: model(tokens, window=0)
 
@@ -42,7 +26,7 @@ MODELS = {
     "language model": (language_model, {}),
     "one softmax": (language_model, {"doc_components": "0,0,1"}),
     "mogrifier": (language_model, {"mogrifier_rounds": 3, "mogrifier_rank": 2}),
-    "melis": (melis_model, {}),
+    "melis": (language_model, {"make": small}),
     "encoder-decoder": (translation_model, {}),
     "concat attention": (translation_model, {"attention_score": "concat"}),
     "no input feeding": (translation_model, {"no_input_feeding": True}),
@@ -50,7 +34,7 @@ MODELS = {
 
 
 def loss_and_gradients(model, target, forward):
-    loss = model.token_nll(forward(), target, IGNORED)
+    loss = model.token_nll(forward(), target, -100)
     return loss, torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True)
 
 

@@ -4,16 +4,23 @@ from torch import nn
 
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import keep_mask
+from fairseq_doc.ops.mogrifier import Round
 
 from ..conftest import assert_close, drop_factors, gradients
 from ..device import DEVICE, on_device
+from ..ops.conftest import mogrifier_reference
 
 T, B = 7, 3
 
 
-def network(widths, **rates):
+def network(widths, **settings):
+    """With random biases of a Mogrifier's gates too."""
     torch.manual_seed(0)
-    return on_device(AWDLSTM(widths, **rates).double())
+    stack = AWDLSTM(widths, **settings)
+    for name, parameter in stack.named_parameters():
+        if name.startswith("mogrifiers") and name.endswith("bias"):
+            nn.init.normal_(parameter)
+    return on_device(stack.double())
 
 
 def inputs(lstm, width):
@@ -35,6 +42,26 @@ def test_evaluation_is_a_chain_of_plain_lstms():
     for layer, before, output, after in zip(plain, start, outputs, state, strict=True):
         x, last = layer(x, before)
         assert_close((output, after), (x, last), rtol=0, atol=0)
+    assert undropped is outputs[-1]
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_each_layer_is_the_gated_recurrence_with_its_own_gates(rank):
+    settings = {"mogrifier_rounds": 4, "mogrifier_rank": rank, "hidden_dropout": 0.5}
+    stack = network([4, 6, 5], **settings, output_dropout=0.5, weight_drop=0.5).eval()
+    x, zeros = inputs(stack, 4)
+    state = [tuple(torch.randn_like(part) for part in layer) for layer in zeros]
+    outputs, undropped, after = stack(x, state)
+    for n, layer in enumerate(stack.layers):
+        w = dict(layer.named_parameters())
+        bias = w["bias_ih_l0"] + w["bias_hh_l0"]
+        rounds = [Round(tuple(g.matrices), g.bias) for g in stack.mogrifiers[n].rounds]
+        assert len(rounds) == 4 and {len(r.matrices) for r in rounds} == {1 if rank is None else 2}
+        weights = w["weight_ih_l0"], w["weight_hh_l0"], bias
+        h, c = (part[0] for part in state[n])
+        x, c = mogrifier_reference(x, h, c, *weights, rounds)
+        assert_close(outputs[n], x)
+        assert_close(after[n], (x[-1:], c[None]))
     assert undropped is outputs[-1]
 
 

@@ -55,7 +55,16 @@ def batch(parts, places, size):
     return x, padding
 
 
-def check_equals_each_alone(lstm, parts, places, size):
+@settings(max_examples=40)
+@given(
+    st.sampled_from(list(FORMS)),
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=4),
+    st.integers(0, 9),
+)
+def test_the_result_of_a_sentence_does_not_depend_on_its_batch(form, sizes, seed):
+    lengths, places = zip(*sizes, strict=True)
+    size = max(length + place for length, place in sizes)
+    lstm, parts = encoder(form, seed), sentences(lengths, seed)
     x, padding = batch(parts, places, size)
     x.requires_grad_()
     memory, hidden, cell = lstm(x, padding)
@@ -73,18 +82,6 @@ def check_equals_each_alone(lstm, parts, places, size):
     assert (of_x.transpose(0, 1)[padding] == 0).all()
     for b, (place, gradient) in enumerate(zip(places, expected, strict=False)):
         assert_close(of_x[place : place + len(gradient), b], gradient)
-
-
-@settings(max_examples=40)
-@given(
-    st.sampled_from(list(FORMS)),
-    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=4),
-    st.integers(0, 9),
-)
-def test_the_result_of_a_sentence_does_not_depend_on_its_batch(form, sizes, seed):
-    lengths, places = zip(*sizes, strict=True)
-    size = max(length + place for length, place in sizes)
-    check_equals_each_alone(encoder(form, seed), sentences(lengths, seed), places, size)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,11 @@ import torch
 from torch import nn
 
 from fairseq_doc.modules import lstm
-from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.lstm import MogrifierGate, _in_one_buffer, run_lstm
 from fairseq_doc.ops import matmul
-from fairseq_doc.ops.mogrifier import Round
 
 from ..conftest import assert_close, gradients
 from ..device import on_device
-from ..ops.conftest import mogrifier_reference
 
 T, B = 5, 3
 
@@ -39,21 +36,6 @@ def test_with_another_weight_it_is_the_layer_that_has_it(name):
     assert_close(found, gradients(expected.square().sum(), [own[name], *rest]))
 
 
-@pytest.fixture
-def own_layer(monkeypatch):
-    """The dtypes with which ``ops/recurrence.py`` is called; every processor has bfloat16."""
-    calls = []
-
-    def recorded(*arguments, dtype):
-        calls.append(dtype)
-        return real(*arguments, dtype=dtype)
-
-    real = lstm.recurrence
-    monkeypatch.setattr(lstm, "recurrence", recorded)
-    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
-    return calls
-
-
 def float32_case():
     layer, x, state = layer_and_inputs()
     return layer.float(), x.float(), tuple(part.float() for part in state)
@@ -61,15 +43,13 @@ def float32_case():
 
 @pytest.mark.cpu_only("LSTM layers with bfloat16 products")
 @pytest.mark.parametrize("replaced", [False, True])
-def test_in_bfloat16_it_is_the_layer_up_to_rounding(monkeypatch, own_layer, replaced):
-    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
+def test_in_bfloat16_it_is_the_layer_up_to_rounding(bfloat16_layers, replaced):
     layer, x, state = float32_case()
     other = {"weight_hh_l0": (0.5 * layer.weight_hh_l0).detach()} if replaced else {}
     found, exact = (
         run_lstm(layer, x, state, precision, **other)
         for precision in (torch.bfloat16, torch.float32)
     )
-    assert own_layer == [torch.bfloat16]
     for ours, expected in zip([found[0], *found[1]], [exact[0], *exact[1]], strict=True):
         assert ours.dtype == torch.float32 and not torch.equal(ours, expected)
         assert (ours - expected).norm() < 0.02 * expected.norm()
@@ -81,8 +61,9 @@ def test_in_bfloat16_it_is_the_layer_up_to_rounding(monkeypatch, own_layer, repl
 
 @pytest.mark.cpu_only("LSTM layers with bfloat16 products")
 @pytest.mark.parametrize("why", ["small", "evaluation", "autocast", "float64", "processor"])
-def test_layers_that_stay_torchs(monkeypatch, own_layer, why):
-    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 10_000 if why == "small" else 0)
+def test_layers_that_stay_torchs(monkeypatch, bfloat16_layers, why):
+    if why == "small":
+        monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 10_000)
     if why == "processor":
         monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: False)
     layer, x, state = layer_and_inputs() if why == "float64" else float32_case()
@@ -90,7 +71,6 @@ def test_layers_that_stay_torchs(monkeypatch, own_layer, why):
     with torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast"):
         found = run_lstm(layer, x, state, torch.bfloat16)
         assert_close(found, layer(x, state), rtol=0, atol=0)
-    assert own_layer == []
 
 
 def test_one_buffer_holds_the_same_weights_in_order():
@@ -102,45 +82,8 @@ def test_one_buffer_holds_the_same_weights_in_order():
     assert offsets == [0, 24 * 4, 24 * 4 + 24 * 6, 24 * 4 + 24 * 6 + 24]
 
 
-# A Mogrifier's gates
-
-
-def network(rounds, rank=2, **rates):
-    torch.manual_seed(0)
-    stack = AWDLSTM([4, 6, 5], mogrifier_rounds=rounds, mogrifier_rank=rank, **rates).double()
-    with torch.no_grad():
-        for name, parameter in stack.named_parameters():
-            if name.startswith("mogrifiers") and name.endswith("bias"):
-                parameter.normal_()
-    return on_device(stack)
-
-
-def random_inputs(stack):
-    x = torch.randn(T, B, 4, dtype=torch.float64)
-    state = [tuple(torch.randn_like(part) for part in layer) for layer in stack.zero_state(B, x)]
-    return x, state
-
-
-@pytest.mark.parametrize("rank", [None, 2])
-def test_each_layer_is_the_gated_recurrence_with_its_own_gates(rank):
-    stack = network(4, rank, hidden_dropout=0.5, output_dropout=0.5, weight_drop=0.5).eval()
-    x, state = random_inputs(stack)
-    outputs, undropped, after = stack(x, state)
-    for n, layer in enumerate(stack.layers):
-        w = dict(layer.named_parameters())
-        bias = w["bias_ih_l0"] + w["bias_hh_l0"]
-        rounds = [Round(tuple(g.matrices), g.bias) for g in stack.mogrifiers[n].rounds]
-        assert len(rounds) == 4 and {len(r.matrices) for r in rounds} == {1 if rank is None else 2}
-        weights = w["weight_ih_l0"], w["weight_hh_l0"], bias
-        h, c = (part[0] for part in state[n])
-        x, c = mogrifier_reference(x, h, c, *weights, rounds)
-        assert_close(outputs[n], x)
-        assert_close(after[n], (x[-1:], c[None]))
-    assert undropped is outputs[-1]
-
-
 @pytest.mark.parametrize("rank", [None, 20])
-def test_initial_values(rank):
+def test_initial_values_of_a_mogrifiers_gate(rank):
     """Of a full matrix the variance 1 / 400; its factors' are cut at two deviations after that."""
     torch.manual_seed(0)
     gate = MogrifierGate(300, 400, rank)

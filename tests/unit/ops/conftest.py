@@ -1,4 +1,4 @@
-"""What the tests of the recurrences share, their plain forms among it."""
+"""What the tests of the operations share, the recurrences' plain forms among it."""
 
 import copy
 
@@ -7,9 +7,10 @@ import torch
 
 from fairseq_doc.ops import matmul
 from fairseq_doc.ops.gated_cell import KINDS, GatedCell, lstm_cell
+from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.recurrence import CELLS, RecurrenceResult
 
-from ..conftest import assert_close, gradients, relative_errors
+from ..conftest import assert_close, gradients, leaves, relative_errors
 from ..device import DEVICE
 
 EVERY_CELL = [
@@ -23,6 +24,15 @@ each_cell = pytest.mark.parametrize("cell", EVERY_CELL, ids=lambda x: f"{x.name}
 @pytest.fixture(params=matmul.BACKENDS)
 def kernel(request, monkeypatch):
     monkeypatch.setattr(matmul, "backend", lambda: request.param)
+
+
+def loss_and_gradients(form, mixture, target, seed=0, **settings):
+    """Of a form of the NLL, with one draw; the tokens' losses have unequal factors."""
+    torch.manual_seed(seed)
+    inputs = leaves(mixture)
+    loss = form(Mixture(*inputs), target, **settings)
+    factors = torch.arange(1, loss.numel() + 1, dtype=loss.dtype).view_as(loss)
+    return loss.detach(), gradients((loss * factors).sum(), inputs)
 
 
 def weighted(results):

@@ -9,13 +9,13 @@ from fairseq_doc.ops import mixture_nll as operation
 from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_nll import fused_mixture_nll
 
-from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
+from ..conftest import assert_close, random_mixture, random_targets
+from .conftest import loss_and_gradients
 
 N, J, D, V = 4, 5, 3, 7
 COPIES, CALLS = 100, 40  # of the tokens in a call, each with a draw of its own
 
 pytestmark = pytest.mark.cpu_only("sampled gradients")
-
 
 TARGET = random_targets(N, V)
 
@@ -28,15 +28,9 @@ def mixture_of(gap):
     return components, log_weights, weight, bias
 
 
-def sampled(mixture, tau, seed=0, reduction="sum", target=TARGET, **settings):
-    """(loss, its gradients) with one draw."""
-    torch.manual_seed(seed)
-    inputs = leaves(mixture)
-    mixture = Mixture(*inputs)
-    loss = fused_mixture_nll(
-        mixture, target, reduction=reduction, gradient_sampling=tau, **settings
-    )
-    return loss.detach(), gradients(loss.sum(), inputs)
+def sampled(mixture, tau, seed=0, target=TARGET, **settings):
+    settings["gradient_sampling"] = tau
+    return loss_and_gradients(fused_mixture_nll, mixture, target, seed, **settings)
 
 
 def repeated(mixture):
@@ -44,23 +38,17 @@ def repeated(mixture):
     return components.repeat(COPIES, 1, 1), log_weights.repeat(COPIES, 1), weight, bias
 
 
-def draws_of(mixture, tau):
-    """[gradients of each input, stacked over calls], means over the copies of the tokens."""
-    calls = []
-    for seed in range(CALLS):
-        found = sampled(repeated(mixture), tau, seed, target=TARGET.repeat(COPIES))[1]
-        of_tokens = [x.view(COPIES, N, J, -1).mean(0) for x in found[:2]]
-        calls.append([*of_tokens, *(x / COPIES for x in found[2:])])
-    return [torch.stack(parts) for parts in zip(*calls, strict=True)]
-
-
 @pytest.mark.parametrize("gap", [None, 0, 50, 720])
 @pytest.mark.parametrize("tau", [0.05, 0.5, 1, 3])
 def test_the_mean_over_draws_is_the_exact_gradient(gap, tau):
     mixture = mixture_of(gap)
-    exact = sampled(mixture, 0)[1]
-    spread = 0.0
-    for draws, truth in zip(draws_of(mixture, tau), exact, strict=True):
+    calls, spread = [], 0.0
+    for seed in range(CALLS):
+        found = sampled(repeated(mixture), tau, seed, target=TARGET.repeat(COPIES))[1]
+        of_tokens = [x.view(COPIES, N, J, -1).mean(0) for x in found[:2]]
+        calls.append([*of_tokens, *(x / COPIES for x in found[2:])])
+    for *draws, truth in zip(*calls, sampled(mixture, 0)[1], strict=True):
+        draws = torch.stack(draws)
         error = draws.std(0) / CALLS**0.5
         assert ((draws.mean(0) - truth.view_as(error)).abs() <= 5 * error + 1e-12).all()
         spread += error.sum()

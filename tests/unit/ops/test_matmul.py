@@ -224,13 +224,6 @@ def test_the_product_of_a_step(monkeypatch, kernel, dtype, least, steps, right_f
     assert errors.max() <= 4 * torch.finfo(coarser).eps
 
 
-def test_numbers_of_rows_are_few_and_little_larger():
-    sizes = [matmul.padded_size(rows) for rows in range(5000)]
-    assert sizes[: matmul.LEAST_PADDED_ROWS] == list(range(matmul.LEAST_PADDED_ROWS))
-    assert all(rows <= size <= 1.25 * rows for rows, size in enumerate(sizes))
-    assert len({size for size in sizes if 512 < size <= 1024}) == 4
-
-
 @onednn_only
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(

@@ -26,10 +26,8 @@ def mixture_of(words, device="cpu", tokens=9):
     [
         (128, 20_000, 43),  # a chunk of 42: the matrix of 24 MB
         (128, 5_000, 128),  # a chunk of 119
-        (190, 5_000, 95),
         (128, 100_000, 11),  # the largest chunk
         (12, 100_000, 6),
-        (1, 5_000, 1),
         (0, 5_000, 1),
     ],
 )

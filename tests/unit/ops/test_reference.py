@@ -56,7 +56,6 @@ def test_by_hand():
         ("components", (2, 3)),
         ("log_weights", (2, 4)),
         ("weight", (5, 7)),
-        ("weight", (4,)),
         ("bias", (4,)),
         ("target", (3,)),
     ],

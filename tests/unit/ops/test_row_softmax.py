@@ -5,11 +5,11 @@ import torch
 
 from fairseq_doc.ops import mixture_chunks, reference, row_softmax
 from fairseq_doc.ops.matmul import BACKENDS
-from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_nll import fused_mixture_nll
 from fairseq_doc.ops.row_softmax import are_moderate, exp_, softmax_
 
-from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
+from ..conftest import assert_close, random_mixture, random_targets
+from .conftest import loss_and_gradients
 
 R, V = 7, 13
 SHIFTS = [0.0, 30.0, -30.0, 200.0, -200.0]
@@ -95,19 +95,13 @@ def test_a_mixture_of_logits_far_from_zero(reduction, shift, sampling):
     mixture, target = random_mixture(9, 3, 4, V), random_targets(9, V)
     mixture[0][5:, :, 0] = 1.0  # the components of the last tokens
     mixture[2][:, 0] += shift
-
-    def run(form, **settings):
-        torch.manual_seed(0)
-        inputs = leaves(mixture)
-        loss = form(Mixture(*inputs), target, reduction=reduction, **settings)
-        return loss, gradients(loss.sum(), inputs)
-
-    settings = {"chunk_bytes": 4 * 3 * V * 2}
-    loss, found = run(fused_mixture_nll, gradient_sampling=sampling, **settings)
-    truth, exact = run(reference.mixture_nll)
-    assert_close(loss, truth)
+    inputs, settings = (mixture, target), {"reduction": reduction}
+    loss, exact = loss_and_gradients(reference.mixture_nll, *inputs, **settings)
+    settings |= {"chunk_bytes": 4 * 3 * V * 2, "gradient_sampling": sampling}
+    found_loss, found = loss_and_gradients(fused_mixture_nll, *inputs, **settings)
+    assert_close(found_loss, loss)
     if sampling:  # against the same draw, by softmaxes
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fairseq_doc.ops.chunked_loss.are_moderate", lambda sums: False)
-            exact = run(fused_mixture_nll, gradient_sampling=sampling, **settings)[1]
+            exact = loss_and_gradients(fused_mixture_nll, *inputs, **settings)[1]
     assert_close(found, exact)

@@ -8,6 +8,7 @@ from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_nll import fused_mixture_nll, fused_smoothed_mixture_nll
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
+from .conftest import loss_and_gradients
 
 N, J, D, V = 11, 3, 4, 23
 ALWAYS, NEVER = 0, 2**60
@@ -35,15 +36,11 @@ def count_runs(monkeypatch):
 
 @pytest.fixture
 def run(monkeypatch):
-    """The loss and its gradients, of tokens with unequal factors."""
+    """The loss and its gradients, in tiles of matrices from so many bytes on."""
 
     def run(bytes_, mixture, target, form=fused_mixture_nll, **settings):
         monkeypatch.setattr(mixture_chunks, "TILED_BYTES", bytes_)
-        torch.manual_seed(0)
-        inputs = leaves(mixture)
-        loss = form(Mixture(*inputs), target, **settings)
-        factors = torch.arange(1, loss.numel() + 1, dtype=loss.dtype).view_as(loss)
-        return loss, gradients((loss * factors).sum(), inputs)
+        return loss_and_gradients(form, mixture, target, **settings)
 
     return run
 

@@ -20,8 +20,6 @@ from ..conftest import assert_close, config_of, small_model
 from .runs import new_parameters, quadratic, run
 from .test_plateau import config as schedule_config
 
-ADAM = {"betas": (0.0, 0.99), "eps": 1e-8}
-
 
 def averaged_sgd(params, **settings):
     return AveragedSGD(params, stages=TrainingStages(nonmono=60), **settings)
@@ -29,10 +27,8 @@ def averaged_sgd(params, **settings):
 
 KINDS = {  # the optimizer, the same without an average, settings, iterates that no mean takes in
     "sgd": (averaged_sgd, torch.optim.SGD, {}, 1),
-    "adam": (AdamWithAverage, Adam, ADAM, 0),
+    "adam": (AdamWithAverage, Adam, {"betas": (0.0, 0.99), "eps": 1e-8}, 0),
 }
-kinds = st.sampled_from(list(KINDS))
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def values(parameters):
@@ -47,7 +43,7 @@ def mean_of_iterates(iterates, left_out=1):
 
 
 @given(
-    kinds,
+    st.sampled_from(list(KINDS)),
     st.lists(st.floats(0.01, 2), min_size=1, max_size=8),
     st.lists(st.booleans(), min_size=8, max_size=8),
     st.integers(0, 8),
@@ -75,7 +71,7 @@ def test_steps_are_plain_ones_and_the_average_is_their_mean(
     assert_close(values(ours), values(theirs))
 
 
-@every_kind
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize("cut", [0, 1, 2, 3, 5])
 def test_a_saved_optimizer_resumes_as_if_it_had_never_stopped(tmp_path, kind, cut, shown):

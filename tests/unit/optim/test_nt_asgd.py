@@ -165,16 +165,6 @@ def stages_kept(folder):
     return {path.name: path.read_text() for path in folder.glob("checkpoint_best_stage*")}
 
 
-def best_of_stages(steps):
-    """{file: whose weights it holds}, from the steps of all epochs."""
-    expected, stage = {}, 0
-    for epoch, of_epoch in enumerate(steps, 1):
-        if "keep_best_of_stage" in of_epoch:
-            expected[f"checkpoint_best_stage{stage}.pt"] = f"epoch {epoch}"
-        stage += "restart" in of_epoch
-    return expected
-
-
 @settings(max_examples=12)  # files take their time
 @given(script=scripts(), stages=st.sampled_from([-1, -1, 1, 2]))
 def test_a_stages_best_model_is_kept_and_the_next_stage_starts_from_the_best(
@@ -185,14 +175,17 @@ def test_a_stages_best_model_is_kept_and_the_next_stage_starts_from_the_best(
     folder = tmp_path_factory.mktemp("run")
     cfg = config(save_dir=str(folder), no_save=False, nonmono=nonmono, finetune_stages=stages)
     done, steps = train(folder, enumerate(losses, 1), cfg), plan(losses, nonmono, stages)
-    expected = best_of_stages(steps)
-    assert stages_kept(folder) == expected
-    left = {path.name for path in folder.iterdir()}
-    assert left == {*expected} | ({LAST_CHECKPOINT} if losses else set())
+    expected, stage = {}, 0  # {file: whose weights it holds}
     for epoch, of_epoch in enumerate(steps, 1):
+        if "keep_best_of_stage" in of_epoch:
+            expected[f"checkpoint_best_stage{stage}.pt"] = f"epoch {epoch}"
+        stage += "restart" in of_epoch
         best = losses.index(min(losses[:epoch])) + 1  # the first of equal ones
         shown = done.validated[best if "restart" in of_epoch else epoch]
         assert_close(done.after[epoch], shown, rtol=0, atol=0)
+    assert stages_kept(folder) == expected
+    left = {path.name for path in folder.iterdir()}
+    assert left == {*expected} | ({LAST_CHECKPOINT} if losses else set())
 
 
 HAND = [9.0, 9.5, 8.0, 7.0, 7.5, 8.0, 6.0, 6.5, 6.5, 6.0, 6.1]  # n = 0; stages end at 5, 8, 11

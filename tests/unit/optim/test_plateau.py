@@ -33,23 +33,18 @@ def best_check(losses):
     return losses.index(min(losses)) + 1
 
 
-@given(losses_lists, st.integers(0, 6))
-def test_the_rate_drops_where_the_rule_says(losses, patience):
-    """More than N checks after the best one and after the last drop."""
+@given(losses_lists, st.integers(0, 6), st.integers(0, 20))
+def test_the_rate_drops_where_the_rule_says(losses, patience, latest):
+    """More than N checks after the best one and after the last drop; first at K at the latest."""
     expected, last = [], 0
     for check in range(1, len(losses) + 1):
-        if check > max(best_check(losses[:check]), last) + patience:
+        is_late = not expected and 0 < latest <= check
+        if is_late or check > max(best_check(losses[:check]), last) + patience:
             expected.append(check)
             last = check
-    plateau, drops = observed(losses, lr_patience=patience)
+    plateau, drops = observed(losses, lr_patience=patience, drop_at=latest)
     assert drops == expected and plateau.drops == len(expected)
     assert plateau.best_check == best_check(losses) and plateau.checks == len(losses)
-
-
-def test_the_first_drop_at_the_latest():
-    falling = [10.0 - n for n in range(9)]
-    assert observed(falling, lr_patience=2, drop_at=5)[1] == [5]
-    assert observed([1, 2, 3, 4, 5, 6, 7], lr_patience=2, drop_at=6)[1] == [4, 7]
 
 
 @given(losses_lists, st.integers(1, 6), st.integers(0, 20))

@@ -13,7 +13,6 @@ from fairseq_doc.parsing.nbest import nbest_lines, parse_lists, read_nbest
 from fairseq_doc.parsing.reranking import read_tree_lists, scored_lists
 from fairseq_doc.preparation.trees import parse_tree
 
-from ..conftest import small_dictionary
 from ..preparation.conftest import dictionary_of
 
 WORDS = "the dog saw the Cat"
@@ -120,9 +119,7 @@ def test_an_unusable_candidate_is_named_by_file_and_line(tmp_path, lists, gold, 
 
 @pytest.mark.parametrize("more", ["word", "(", ")NP"])
 def test_a_dictionary_without_opening_brackets_is_refused(tmp_path, more):
-    dictionary = small_dictionary()
-    dictionary.add_symbol(more)
-    message = refusal(read, tmp_path, [tree()], dictionary=dictionary)
+    message = refusal(read, tmp_path, [tree()], dictionary=dictionary_of(more))
     assert "without opening brackets" in message
 
 

@@ -59,10 +59,11 @@ def test_any_bytes_come_back_from_the_stream(folder, text):
 @pytest.mark.parametrize("text", [b"a\n\nb", b"\n", b"a", b"ab\n", b"\n\n\nabcdefg\nh\n"])
 def test_an_entry_is_a_line_with_its_end_mark_if_it_has_one(tmp_path, chunk, text):
     lines, counted = binarised(tmp_path, text)
-    expected = [
-        [EVERY_BYTE.index(NAMES[byte]) for byte in line] for line in text.splitlines(keepends=True)
-    ]
-    assert lines == expected and counted == (len(expected), len(text), 0)
+    written = text.splitlines(keepends=True)
+    assert lines == [[EVERY_BYTE.index(NAMES[byte]) for byte in line] for line in written]
+    assert counted == (len(written), len(text), 0)
+    assert [line.encode() for line in lines_of(of_bytes(text))] == written
+    assert counts_of_bytes(of_bytes(text)).tolist() == [text.count(byte) for byte in range(256)]
     assert (lines[-1][-1] == EVERY_BYTE.eos()) == text.endswith(b"\n")
 
 
@@ -70,21 +71,6 @@ def test_bytes_outside_the_dictionary_are_unknown_and_counted(tmp_path, chunk):
     dictionary = make_dictionary(np.bincount(list(b"aab"), minlength=256))
     lines, counted = binarised(tmp_path, b"axb\ny\n", dictionary)
     assert lines == [[4, 3, 5, 2], [3, 2]] and counted == (2, 6, 2)
-
-
-def test_a_dictionary_is_in_order_of_frequency_without_the_line_feed():
-    counts = np.bincount(list(b"b\xffb\n\n\n\naa c"), minlength=256)
-    dictionary = make_dictionary(counts)
-    assert dictionary.symbols[4:] == ["<0x61>", "<0x62>", "<0x20>", "<0x63>", "<0xFF>"]
-    assert dictionary.count[4:] == [2, 2, 1, 1, 1]
-    assert make_dictionary(counts, threshold=2).symbols[4:] == ["<0x61>", "<0x62>"]
-
-
-@pytest.mark.parametrize("text", [b"", b"0\n23\n\n67\n9"])
-def test_lines_and_counts_of_bytes(chunk, text):
-    found = of_bytes(text)
-    assert [line.encode() for line in lines_of(found)] == text.splitlines(keepends=True)
-    assert counts_of_bytes(found).tolist() == [text.count(byte) for byte in range(256)]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])

@@ -40,7 +40,6 @@ DATA = {
 
 @pytest.fixture
 def text(tmp_path):
-    """A folder of text."""
     return write_splits(tmp_path / "text", TEXT)
 
 
@@ -76,7 +75,6 @@ OTHER_TEST = PublishedCounts({**COUNTS.tokens, "test": 6}, 5)
 @pytest.mark.parametrize(
     "counts, settings, facts",
     [
-        (COUNTS, {}, []),
         (OTHER_TEST, {}, ["test.txt", "expected 6 tokens", "got 5"]),
         (OTHER_TEST, {"unit": "byte"}, ["test.txt", "expected 6 tokens", "got 5"]),
         (PublishedCounts(COUNTS.tokens, 6), {}, ["expected 6 word types", "got 5"]),
@@ -84,12 +82,8 @@ OTHER_TEST = PublishedCounts({**COUNTS.tokens, "test": 6}, 5)
 )
 def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, settings, facts):
     monkeypatch.setitem(PUBLISHED, "ptb", counts)
-    arguments = (text, tmp_path / "bin", "ptb")
-    if facts:
-        message = refusal_leaving(tmp_path, prepared, *arguments, **settings)
-        assert all(fact in message for fact in facts)
-    else:
-        assert set(prepared(*arguments, **settings)[1]) == DATA
+    message = refusal_leaving(tmp_path, prepared, text, tmp_path / "bin", "ptb", **settings)
+    assert all(fact in message for fact in facts)
 
 
 def test_published_types_of_a_text_without_unknown_words(text, tmp_path, monkeypatch):
@@ -112,6 +106,8 @@ def test_published_types_of_a_text_without_unknown_words(text, tmp_path, monkeyp
         (b"a\n", {"threshold": 99}, ["expected words that occur at least 99 times in training; got none"]),
         (b"a\n", {"split": "90,5,5"}, ["--split: expected the corpus text and a file"]),
         (b"a\n", {"corpus": "enwik8", "unit": "word"}, ["byte for enwik8"]),
+        (b"a\n", {"corpus": "ptb", "tokenizer": "moses"}, ["--tokenizer and --bpe: expected words"]),
+        (b"a\n", {"unit": "byte", "bpe": "subword_nmt"}, ["--tokenizer and --bpe: expected words"]),
     ],
 )  # fmt: skip
 def test_text_that_cannot_be_used_is_refused(text, tmp_path, content, settings, facts):
@@ -325,23 +321,6 @@ def test_another_file_than_the_published_one_is_refused(whole, tmp_path, content
 
 # One file, cut in three
 
-SIXTY = "60,30,10"
-
-LINES = ["a b", "", "c", "a  d", "b", "\u00e9 a", "b c", "d", "a", "c c"]
-
-
-@pytest.fixture
-def one_file(tmp_path):
-    """A file of ten lines."""
-    write(tmp_path / "all.txt", LINES)
-    return tmp_path / "all.txt"
-
-
-def test_one_file_gives_what_a_folder_of_its_parts_gives(one_file, tmp_path):
-    parts = {"train": LINES[:6], "valid": LINES[6:9], "test": LINES[9:]}
-    expected = prepared(write_splits(tmp_path / "parts", parts), tmp_path / "folder")
-    assert prepared(one_file, tmp_path / "file", split=SIXTY) == expected
-
 
 @given(
     lines=st.lists(st.sampled_from(["", "a", "\u00e9 b", "c\r"]), min_size=3),
@@ -368,32 +347,31 @@ def test_the_parts_are_the_file_as_cut(tmp_path_factory, lines, first_two, last_
         assert part == kept.decode().removesuffix("\n").replace("\r", "").split("\n")
 
 
-def test_a_line_that_cannot_be_used_is_named_as_in_the_file(one_file, tmp_path):
-    write(one_file, [*LINES[:7], "<s> d", *LINES[8:]])
-    message = refusal_leaving(tmp_path, prepared, one_file, tmp_path / "bin", split=SIXTY)
-    assert message.startswith(f"{one_file}: line 8 holds")
+LINES = list("abcdefghij")
+PERCENTAGES = "--split: expected three percentages above 0 that sum to 100, such as 90,5,5; got"
+NO_LINES = f"{{file}}: expected lines for each of {', '.join(SPLITS)}; got none for"
 
 
 @pytest.mark.parametrize(
-    "split, lines, none",
+    "split, lines, problem",
     [
-        ("90,5,5", 10, "valid: it has 10 lines, and --split is 90,5,5"),
-        ("90,9.5,0.5", 1, "train, valid: it has 1 lines, and --split is 90,9.5,0.5"),
+        ("60,30,10", [*LINES[:7], "<s> d", *LINES[8:]], "{file}: line 8 holds"),
+        ("90,5,5", LINES, f"{NO_LINES} valid: it has 10 lines, and --split is 90,5,5"),
+        (
+            "90,9.5,0.5",
+            ["a"],
+            f"{NO_LINES} train, valid: it has 1 lines, and --split is 90,9.5,0.5",
+        ),
+        *(
+            (split, LINES, f"{PERCENTAGES} {split!r}")
+            for split in ("90,5", "90,5,4", "110,-5,-5", "nan,50,50", "90,x,5")
+        ),
     ],
 )
-def test_an_empty_part_is_refused(one_file, tmp_path, split, lines, none):
-    write(one_file, LINES[:lines])
-    message = refusal_leaving(tmp_path, prepared, one_file, tmp_path / "bin", split=split)
-    assert f"expected lines for each of {', '.join(SPLITS)}; got none for {none}" in message
-
-
-@pytest.mark.parametrize("split", ["90,5", "90,5,4", "110,-5,-5", "nan,50,50", "90,x,5"])
-def test_percentages_that_cannot_be_used_are_refused(one_file, tmp_path, split):
-    message = refusal_leaving(tmp_path, prepared, one_file, tmp_path / "bin", split=split)
-    assert message == (
-        "--split: expected three percentages above 0 that sum to 100, such as 90,5,5; got "
-        f"{split!r}"
-    )
+def test_what_cannot_be_cut_is_refused(tmp_path, split, lines, problem):
+    file = write(tmp_path / "all.txt", lines)
+    message = refusal_leaving(tmp_path, prepared, file, tmp_path / "bin", split=split)
+    assert message.startswith(problem.format(file=file))
 
 
 # Like an earlier folder

@@ -57,7 +57,3 @@ def test_every_form_of_a_text_has_its_counts(tmp_path, form, cut):
     expected = replace(COUNTS, characters=len(text), bytes=len(text.encode()))
     assert found == [expected] * 3
     assert raw_counts.read(f"{tmp_path / 'bin'}:other", "valid").tokens > COUNTS.lines
-
-
-def test_a_folder_without_counts_has_none(tmp_path):
-    assert raw_counts.read(str(tmp_path), "test") is None

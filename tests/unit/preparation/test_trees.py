@@ -86,11 +86,9 @@ def test_a_malformed_tree_is_refused(text, problem):
         ((), 0, "expected trees in brackets; got an empty file"),
         ((DOG, "", "(S", DOG), 1, "line 3: the tree that begins here is not closed: expected 1"),
         ((DOG, "", DOG + ")"), 2, "line 3: expected a tree in brackets; got ')' outside one"),
-        ((DOG, "the dog"), 1, "line 2: expected a tree in brackets; got 'the dog' outside one"),
         ((DOG, "-1\t(S)"), 1, "line 2: expected a tree in brackets; got '-1' outside one"),
         (("(S", "(NN a))" + DOG + "b"), 2, "line 2: expected a tree in brackets; got 'b' outside"),
         ((DOG, "", "(S", "(NN a)", "(NP))"), 1, "line 3: the bracket 'NP' holds no word"),
-        ((DOG, "(S (NN a) (NP the dog))"), 1, "line 2: expected every word with its tag"),
     ],
 )
 def test_what_is_no_tree_is_named_by_file_and_line(tmp_path, lines, before, problem):

@@ -50,7 +50,6 @@ ONE, TWO = block(0, "a", target="A"), block(1, "b", "c", target="B")
         (ONE + TWO + ONE[2:3], "line 14 repeats sentence 0"),
         (ONE + TWO[1:], "sentence 1 is cut off"),
         (ONE + TWO[:-1], "sentence 1 is cut off"),
-        (ONE + TWO[:-2], "sentence 1 is cut off"),
         (["H-0\t-1\ta", "P-0\t-1 0", "P-0\t-1 0"], "got 1 H-, 2 P-"),
         (["S-0\ta", "H-0\t-0.3"], "line 2 is cut off"),
         (["D-0\t-0.3\tEin 10%|# | 1/3\r 20%|## | 2/3 Hund"], "line 1 is cut off, or mixed"),

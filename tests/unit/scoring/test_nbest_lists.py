@@ -1,5 +1,6 @@
 """N-best lists of recognisers and translators, read."""
 
+import json
 import math
 
 import numpy as np
@@ -75,18 +76,15 @@ SENTENCES = [
 RAW = ["Eine Katze.", "ein Hund."]
 
 
-@pytest.fixture
-def data(tmp_path):
-    """A folder of prepare-mt."""
-    (tmp_path / "data").mkdir()
-    settings = f'{{"{MADE_BY}": {{}}, "bpe": "subword_nmt", "tokenizer": "moses", "target": "de"}}'
-    (tmp_path / "data" / "settings.json").write_text(settings)
-    return tmp_path / "data"
+def read_undone(folder, lines, bpe="subword_nmt", tokenizer="moses", **settings):
+    """As :func:`read_lists`, with a data folder of prepare-mt."""
+    made = {MADE_BY: {}, "bpe": bpe, "tokenizer": tokenizer, "target": "de"}
+    (folder / "settings.json").write_text(json.dumps(made))
+    return read_lists(folder, lines, read=read_translations, data=folder, **settings)
 
 
-def test_translations_are_undone_as_their_folder_says(tmp_path, data):
-    settings = {"read": read_translations, "data": data}
-    lists, references = read_lists(tmp_path, SENTENCES, references=RAW, **settings)
+def test_translations_are_undone_as_their_folder_says(tmp_path):
+    lists, references = read_undone(tmp_path, SENTENCES, references=RAW)
     assert references == RAW
     assert [one.texts for one in lists] == [["eine Katze.", "eine Katze,."], ["ein Hund."]]
     assert [one.target for one in lists] == ["eine Katze.", "ein Hund."]
@@ -95,24 +93,19 @@ def test_translations_are_undone_as_their_folder_says(tmp_path, data):
     assert list(best_lines(lists, [1, 0])) == ["eine Katze,.", "ein Hund."]
 
 
-def test_bpe_is_undone_where_a_sentence_has_no_mark(tmp_path, data):
+def test_bpe_is_undone_where_a_sentence_has_no_mark(tmp_path):
     """In sentencepiece's units, the first candidate begins within a word."""
-    settings = f'{{"{MADE_BY}": {{}}, "bpe": "sentencepiece", "tokenizer": "none", "target": "de"}}'
-    (data / "settings.json").write_text(settings)
     lines = [*block(0, "Hun d ."), *block(1, "\u2581ein \u2581H und .")]
-    lists, _ = read_lists(tmp_path, lines, read=read_translations, data=data)
+    lists, _ = read_undone(tmp_path, lines, "sentencepiece", "none")
     assert [one.texts for one in lists] == [["Hund."], ["ein Hund."]]
 
 
-def test_text_that_exists_only_tokenised_is_compared_so(tmp_path, data):
+def test_text_that_exists_only_tokenised_is_compared_so(tmp_path):
     """As in prepare-headline; its references may have <unk>."""
-    settings = f'{{"{MADE_BY}": {{}}, "bpe": "none", "tokenizer": "none", "target": "en"}}'
-    (data / "settings.json").write_text(settings)
-    lines = block(0, "a <unk> , b .", text="a <unk> , b .", target="a <unk> , b .")
-    lists, references = read_lists(
-        tmp_path, lines, references=["a <unk> , b ."], read=read_translations, data=data
-    )
-    assert lists[0].texts == references == ["a <unk> , b ."]
+    line = "a <unk> , b ."
+    lines = block(0, line, target=line)
+    lists, references = read_undone(tmp_path, lines, "none", "none", references=[line])
+    assert lists[0].texts == references == [line]
 
 
 def test_without_a_folder_the_d_lines_are_read(tmp_path):
@@ -123,21 +116,16 @@ def test_without_a_folder_the_d_lines_are_read(tmp_path):
         assert [one.texts for one in lists] == [["ab."]] and found == references
 
 
-@pytest.mark.parametrize(
-    "lacks, has_data, references, problem",
-    [
-        ("", False, None, "marks of BPE or look tokenised"),
-        ("", True, RAW[:1], "expected 1 sentences"),
-        ("", True, ["Zwei.", "Drei."], "targets differ"),
-        ("P-", False, None, "expected the P- lines"),
-    ],
-)
-def test_text_that_is_not_plain_or_belongs_to_others_is_refused(
-    tmp_path, data, lacks, has_data, references, problem
-):
-    lines = [line for line in SENTENCES if not lacks or not line.startswith(lacks)]
-    settings = {"references": references, "data": data if has_data else None}
-    assert problem in refusal(read_lists, tmp_path, lines, read=read_translations, **settings)
+def test_text_that_is_not_plain_or_belongs_to_others_is_refused(tmp_path):
+    for references, problem in (
+        (RAW[:1], "expected 1 sentences"),
+        (["Zwei.", "Drei."], "targets differ"),
+    ):
+        assert problem in refusal(read_undone, tmp_path, SENTENCES, references=references)
+    plain = {"read": read_translations}
+    assert "marks of BPE or look tokenised" in refusal(read_lists, tmp_path, SENTENCES, **plain)
+    lines = [line for line in SENTENCES if not line.startswith("P-")]
+    assert "expected the P- lines" in refusal(read_lists, tmp_path, lines, **plain)
 
 
 def test_a_model_of_units_reads_them_as_they_are(tmp_path):

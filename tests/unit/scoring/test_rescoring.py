@@ -37,10 +37,6 @@ def rescorer(lists, **more):
     return Rescorer(IT, lists, encode(lists, WORDS, IT.dictionary, 9)[0], **more)
 
 
-def log_probs_of(lists):
-    return list(map(totals, rescorer(lists).score()))
-
-
 def judge_of(metric, lists, references):
     return Judge.of(metric, [one.texts for one in lists], references)
 
@@ -85,7 +81,7 @@ def test_a_carried_state_is_that_after_the_last_ones_best(problem, weights):
 @given(problems(), st.sampled_from(["wer", "bleu"]))
 def test_the_best_of_all_weights_is_found(problem, name):
     lists, references = problem
-    log_probs, metric = log_probs_of(lists), metric_of(name)
+    log_probs, metric = list(map(totals, rescorer(lists).score())), metric_of(name)
     weights, tried, scored = rescorer(lists).tune(judge_of(metric, lists, references), GRID)
     assert all(map(np.array_equal, map(totals, scored), log_probs))
     for one, value in tried.items():

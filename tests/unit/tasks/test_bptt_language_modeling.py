@@ -74,15 +74,16 @@ def trained():
     it._model = model
     windows = batches(it)
 
-    def update(*windows):
+    def step(window):
+        it.train_step(window, model, loss, optimizer, 1)
+
+    def update(window):
         optimizer.zero_grad()
-        for window in windows:
-            it.train_step(window, model, loss, optimizer, 1)
+        step(window)
         it.optimizer_step(optimizer, model, 1)
 
-    return SimpleNamespace(
-        task=it, model=model, optimizer=optimizer, windows=windows, update=update
-    )
+    made = {"task": it, "model": model, "optimizer": optimizer, "loss": loss, "windows": windows}
+    return SimpleNamespace(**made, step=step, update=update)
 
 
 @pytest.mark.parametrize(
@@ -213,43 +214,32 @@ def test_a_step_is_taken_at_the_rate_times_the_mean_drawn_length_over_bptt(group
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_window_that_does_not_fit_into_memory(trained, monkeypatch, workers):
     """One worker leaves the update out. Several make it, at the rate that all of them have."""
-    loss = criterion(trained.task)
-    step = (trained.model, loss, trained.optimizer, 1)
     optimizer, taken = recording_optimizer()
     monkeypatch.setattr(trained.task.cfg, "update_freq", [3])
-    trained.task.train_step(trained.windows[0], *step)
+    trained.step(trained.windows[0])
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
-        patch.setattr(loss, "forward", mock.Mock(side_effect=RuntimeError("out of memory")))
+        patch.setattr(trained.loss, "forward", mock.Mock(side_effect=RuntimeError("out of memory")))
         patch.setattr(distributed_utils, "get_data_parallel_world_size", lambda: workers)
-        trained.task.train_step(trained.windows[1], *step)
-    trained.task.train_step(trained.windows[2], *step)
+        trained.step(trained.windows[1])
+    trained.step(trained.windows[2])
     trained.task.optimizer_step(optimizer, trained.model, 2)
     lengths = [trained.windows[k]["drawn_length"] for k in ([0, 1, 2] if workers == 2 else [2])]
     assert_close(taken, [20.0 * sum(lengths) / len(lengths) / 7])
 
 
-def test_an_update_that_fairseq_skips_does_not_change_the_next_rate(trained):
-    """With --fp16 a gradient that overflows ends an update before the optimizer's step."""
-    step = (trained.model, criterion(trained.task), trained.optimizer, 1)
-    optimizer, taken = recording_optimizer()
-    for window in trained.windows[:2]:
-        trained.task.train_step(window, *step)
-    trained.task.optimizer_step(optimizer, trained.model, 2)
-    assert_close(taken, [20.0 * trained.windows[1]["drawn_length"] / 7])
-
-
-def test_every_epoch_may_have_its_own_number_of_windows_in_an_update(trained, monkeypatch):
-    """``--update-freq 1,2``: the rate is multiplied by the mean over both windows."""
-    monkeypatch.setattr(trained.task.cfg, "update_freq", [1, 2])
-    step = (trained.model, criterion(trained.task), trained.optimizer, 1)
+@pytest.mark.parametrize("update_freq, counted", [([1], 1), ([1, 2], 2)])
+def test_the_rate_follows_the_windows_of_its_own_update(trained, monkeypatch, update_freq, counted):
+    """With --fp16 a gradient that overflows ends an update before the optimizer's step: its window
+    does not count. ``--update-freq`` may differ by epoch."""
+    monkeypatch.setattr(trained.task.cfg, "update_freq", update_freq)
     for epoch in (2, 3):
         trained.task.begin_epoch(epoch, trained.model)
         optimizer, taken = recording_optimizer()
         for window in trained.windows[:2]:
-            trained.task.train_step(window, *step)
+            trained.step(window)
         trained.task.optimizer_step(optimizer, trained.model, 2)
-        lengths = [window["drawn_length"] for window in trained.windows[:2]]
-        assert_close(taken, [20.0 * sum(lengths) / 2 / 7])
+        lengths = [window["drawn_length"] for window in trained.windows[2 - counted : 2]]
+        assert_close(taken, [20.0 * sum(lengths) / counted / 7])
 
 
 def test_training_steps_start_from_the_raw_weights_and_validation_shows_the_average(trained):
@@ -262,8 +252,7 @@ def test_training_steps_start_from_the_raw_weights_and_validation_shows_the_aver
         trained.task.begin_valid_epoch(1, trained.model)
     average = (raw[1] + raw[2]) / 2  # torch's ASGD leaves the first iterate out
     assert_close(weight.detach(), average)
-    loss = criterion(trained.task)
-    trained.task.train_step(trained.windows[3], trained.model, loss, trained.optimizer, 4)
+    trained.step(trained.windows[3])
     assert_close(weight.detach(), raw[2])
 
 

@@ -36,14 +36,13 @@ def quick(monkeypatch):
 def study_in(tmp_path):
     """``study_in(url)``: a study there, and ``tuner(trials, ...)`` on it."""
 
-    def opened(url=None, space=SPACE, command=COMMAND, name="s", folder=tmp_path / "tune"):
-        storage = open_storage(url or f"sqlite:///{tmp_path}/tune.db", create=True)
-        own = open_study(storage, name, space, command)
+    def opened(url=f"sqlite:///{tmp_path}/tune.db", space=SPACE, command=COMMAND):
+        own, folder = open_study(open_storage(url, True), "s", space, command), tmp_path / "tune"
 
-        def tuner(trials, workers=1, sampler="random", startup_trials=10, **given):
-            where = {"study": name, "storage": "", "space": "", "dir": str(folder)}
-            given |= {"trials": trials, "workers": workers, "sampler": sampler}
-            return Tuner(own, Options(**where, startup_trials=startup_trials, **given))
+        def tuner(trials, workers=1):
+            where = {"study": "s", "storage": "", "space": "", "dir": str(folder)}
+            settings = Options(**where, trials=trials, workers=workers, sampler="random")
+            return Tuner(own, settings)
 
         return SimpleNamespace(study=own.study, folder=folder, tuner=tuner)
 

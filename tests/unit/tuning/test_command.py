@@ -104,14 +104,13 @@ def test_a_ready_space_names_options():
     ],
     ids=" ".join,
 )
-def test_what_a_stranger_s_study_could_write_or_run_is_refused(words, tmp_path, monkeypatch):
+def test_what_a_stranger_s_study_could_write_or_run_is_refused(words, folder):
     """Until the user names it too."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "__init__.py").touch()
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "__init__.py").touch()
     assert "if you trust it, repeat it" in refusal(with_options, stored(*words), {}, [])
     setting = {words[-2].removeprefix("--"): words[-1]} if len(words) == 2 else {"log-file": "x"}
     assert "if you trust it" in refusal(with_options, stored(), setting, [])
-    assert list(tmp_path.iterdir()) == [tmp_path / "elsewhere"]
+    assert list(folder.iterdir()) == [folder / "elsewhere"]
     if words[0] == "--log-file":
         assert with_options(stored(*words), {}, words).words == (*BASE, *words)

@@ -19,12 +19,6 @@ def trained(tmp_path, monkeypatch):
     """``trained(values, folder)``: the rows and remarks of systems whose trainings ended with these
     values, and whose perplexity on test is 1, or infinite after a loss of 900."""
 
-    def compared(values, folder=tmp_path):
-        monkeypatch.setattr(comparison, "train_seeds", lambda *_: values)
-        systems = chosen_systems([], [f"{name}={SMALL_MODEL}" for name in values], BASE, print)
-        remarks = []
-        return compare(systems, 2, 1, folder, None, remarks.append), remarks
-
     def evaluation(system, folder, *_):
         loss = float((folder / "loss").read_text())
         test = None if loss == 900 else 1.0
@@ -36,7 +30,10 @@ def trained(tmp_path, monkeypatch):
                 place = tmp_path / f"{name}-seed{seed}"
                 place.mkdir(exist_ok=True)
                 (place / "loss").write_text(str(value))
-        return compared(values, folder)
+        monkeypatch.setattr(comparison, "train_seeds", lambda *_: values)
+        systems = chosen_systems([], [f"{name}={SMALL_MODEL}" for name in values], BASE, print)
+        remarks = []
+        return compare(systems, 2, 1, folder, None, remarks.append), remarks
 
     monkeypatch.setattr(comparison, "_check", lambda *_: None)
     monkeypatch.setattr(comparison, "_evaluation", evaluation)
@@ -69,7 +66,8 @@ def test_data_without_checksums_may_not_change_either(tmp_path):
 
 @pytest.fixture
 def evaluations(tmp_path, monkeypatch):
-    """``evaluations(reference)``: the evaluation of a training, and how many were not kept."""
+    """``evaluations(reference)``: BLEU on test of a training, and how many evaluations were not
+    kept."""
     calls = []
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "checkpoint_best.pt").touch()
@@ -82,29 +80,26 @@ def evaluations(tmp_path, monkeypatch):
         (tmp_path / "ref").write_text(reference)
         found = comparison._evaluation(system, tmp_path, str(tmp_path / "ref"))
         assert found["valid"] == 3.0
-        evaluated.test = found["test"]
-        return len(calls)
+        return found["test"], len(calls)
 
     return evaluated
 
 
 def test_an_evaluation_is_kept_while_the_reference_is_the_same(evaluations):
-    assert [evaluations(content) for content in "aabba"] == [1, 1, 2, 2, 3]
-    assert evaluations.test == 30.0
+    assert [evaluations(content) for content in "aabba"] == [(30.0, n) for n in (1, 1, 2, 2, 3)]
 
 
 def test_a_damaged_evaluation_is_made_again(tmp_path, evaluations):
     evaluations()
     kept = (tmp_path / "evaluation.json").read_text()
     (tmp_path / "evaluation.json").write_text(kept.replace("30", "31"))
-    assert evaluations() == 2 and evaluations.test == 30.0
+    assert evaluations() == (30.0, 2)
 
 
 def test_an_infinite_perplexity_is_none_at_once_and_when_kept(monkeypatch, evaluations):
     monkeypatch.setattr(comparison, "_bleu", lambda *_: {"test": math.inf})
     for _ in range(2):
-        evaluations()
-        assert evaluations.test is None
+        assert evaluations()[0] is None
 
 
 def test_the_distance_in_deviations():

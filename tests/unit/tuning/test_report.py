@@ -1,5 +1,3 @@
-"""Reports and reruns."""
-
 import csv
 import json
 import math

@@ -90,8 +90,7 @@ def test_a_space_that_cannot_be_used(text, problem, tmp_path):
     assert problem in message and str(path) in message
 
 
-def test_ready_spaces_and_a_file_of_that_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_ready_spaces_and_a_file_of_that_name(folder):
     assert "expected a YAML file or one of awd" in refusal(read_space, "none.yaml")
     assert ready_spaces() == ["awd", "luong", "melis", "melis_deep"]
     deep, plain = read_space("melis_deep"), read_space("melis")
@@ -99,7 +98,7 @@ def test_ready_spaces_and_a_file_of_that_name(tmp_path, monkeypatch):
     assert plain["lr"] == FloatDistribution(0.0005, 0.01, log=True)
     assert plain["l2"] == FloatDistribution(1e-6, 1e-3, log=True)
     assert plain["embedding-ratio"] == FloatDistribution(0.05, 1.5)
-    (tmp_path / "melis").write_text("lr: {low: 1, high: 2}")
+    (folder / "melis").write_text("lr: {low: 1, high: 2}")
     assert read_space("melis") == {"lr": IntDistribution(1, 2)}
 
 

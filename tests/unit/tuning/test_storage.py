@@ -24,17 +24,15 @@ from .conftest import COMMAND, SPACE
 
 
 @pytest.fixture
-def storage(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def storage(folder):
     return open_storage("sqlite:///a.db", create=True)
 
 
 @pytest.mark.parametrize("url", ["sqlite:///a.db", "a.journal", "journal:///b.journal"])
-def test_a_study_is_found_again(url, tmp_path, monkeypatch):
+def test_a_study_is_found_again(url, folder):
     """The path of the program may differ between machines, and is not taken from the storage."""
-    monkeypatch.chdir(tmp_path)
     assert "No such file" in refusal(open_storage, url, create=False)
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
     typed = replace(COMMAND, words=("/opt/fairseq-train", *COMMAND.words[1:]))
     assert open_study(open_storage(url, create=True), "s", SPACE, typed).command == typed
     again = open_study(open_storage(url, create=False), "s", SPACE, COMMAND)
@@ -54,12 +52,11 @@ def test_a_study_is_found_again(url, tmp_path, monkeypatch):
         ("postgresql://user:secret@localhost/x", "Python driver; got 'localhost/x'"),
     ],
 )
-def test_a_storage_that_cannot_be_used(url, problem, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text").write_text("no database, but a text of some length " * 100 + "\n")
+def test_a_storage_that_cannot_be_used(url, problem, folder):
+    (folder / "text").write_text("no database, but a text of some length " * 100 + "\n")
     message = refusal(open_storage, url, create=True)
     assert problem in message and "secret" not in message
-    assert list(tmp_path.iterdir()) == [tmp_path / "text"]
+    assert list(folder.iterdir()) == [folder / "text"]
 
 
 def test_another_space_or_command_is_refused(storage):

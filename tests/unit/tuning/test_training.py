@@ -67,11 +67,11 @@ def test_a_checkpoint_that_carries_code_is_not_run(tmp_path):
 def train(tmp_path, monkeypatch):
     """``train(program, *options)``: the value of a training by a program in Python."""
 
-    def trained(program, *options, settings=(), workers=1, command=LOSS):
+    def trained(program, *options, workers=1, command=LOSS):
         found = [sys.executable, "-c", program]
         monkeypatch.setattr(training_module, "program_for", lambda words: found)
         command = replace(command, words=(*command.words, *options))
-        training = Training(command, dict(settings), tmp_path, bounded=True)
+        training = Training(command, {}, tmp_path, bounded=True)
         return training.run(workers, threading.Event())
 
     return trained

@@ -137,8 +137,8 @@ def killed(tuned):
     return dead
 
 
-def retrying(tuned, number):
-    return _retry, tuned.study, SimpleNamespace(retry=[number], folder=tuned.folder)
+def retry(tuned, number):
+    _retry(tuned.study, SimpleNamespace(retry=[number], folder=tuned.folder))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,10 +147,10 @@ def test_a_killed_trial_is_retried_on_request_and_not_trained_again(
 ):
     tuned = study_in(kind.format(tmp_path))
     dead = killed(tuned)
-    assert "--retry: expected a running trial, 1; got 0" in refusal(*retrying(tuned, 0))
+    assert "--retry: expected a running trial, 1; got 0" in refusal(retry, tuned, 0)
     with locked_elsewhere(tuned.folder / "trial-0001" / "lock"):
-        assert "--retry 1: expected a killed process; its" in refusal(*retrying(tuned, 1))
-    _retry(*retrying(tuned, 1)[1:])
+        assert "--retry 1: expected a killed process; its" in refusal(retry, tuned, 1)
+    retry(tuned, 1)
     capsys.readouterr()
     tuned.tuner(2).run()
     assert states(tuned) == ["complete", "interrupted", "complete"]
@@ -165,7 +165,7 @@ def test_a_training_that_runs_elsewhere_keeps_its_checkpoints(study_in):
     tuned = study_in()
     folder = trial_folder(tuned.folder, killed(tuned))
     (folder / "log.txt").write_text("x\n")
-    _retry(*retrying(tuned, 1)[1:])
+    retry(tuned, 1)
     with locked_elsewhere(folder / "lock"):
         tuned.tuner(2).run()
     assert states(tuned) == ["complete", "interrupted", "failed", "complete"]
@@ -183,7 +183,7 @@ def test_a_retry_in_this_process_keeps_its_checkpoints(study_in):
         assert checkpoints.exists() == kept
 
 
-def test_a_database_finds_a_killed_trial(study_in, tmp_path, monkeypatch, capsys):
+def test_a_database_finds_a_killed_trial(study_in, tmp_path, monkeypatch):
     monkeypatch.setattr(storage_module, "STALE", 1)
     tuned = study_in()
     dead = killed(tuned)
