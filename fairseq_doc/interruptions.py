@@ -1,4 +1,5 @@
 """SIGTERM, which cluster schedulers send, ends a command with one line and no temporary files.
+Neither it nor Ctrl-C is lost.
 
 This file imports neither torch nor fairseq, so that it works while a command imports them."""
 
@@ -6,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 
@@ -24,7 +26,8 @@ def how_it_ended(ended: str) -> str:
 
 def apply() -> None:
     """Unless the command has a handler for SIGTERM, make it exit by an exception, so that files are
-    closed and removed. The exit status is 143, as a shell reports this signal."""
+    closed and removed. The exit status is 143, as a shell reports this signal. In a destructor or a
+    weak reference's callback Python drops that exception and Ctrl-C's; then the signal is repeated."""
     handled = signal.getsignal(signal.SIGTERM)
     if not runs_a_command(sys.argv) or handled != signal.SIG_DFL:
         return
@@ -39,4 +42,14 @@ def apply() -> None:
         os.write(2, f"{how_it_ended('terminated')}\n".encode())  # print may have been interrupted
         raise SystemExit(128 + number)
 
+    def repeat(dropped, show=sys.unraisablehook):
+        error, number = dropped.exc_value, signal.SIGINT
+        if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
+            number = signal.SIGTERM
+            signal.signal(number, handler)
+        elif not isinstance(error, KeyboardInterrupt) or os.getpid() != process:
+            return show(dropped)
+        threading.Timer(0.01, os.kill, [process, number]).start()
+
     signal.signal(signal.SIGTERM, handler)
+    sys.unraisablehook = repeat

@@ -15,10 +15,13 @@ from fairseq_doc.files import whole_file
 @pytest.fixture
 def command(monkeypatch):
     """This process as ``fairseq-train``, with the handlers of a process that has none."""
-    handled = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    handled = {number: signal.signal(number, handler) for number, handler in usual.items()}
     monkeypatch.setattr(sys, "argv", ["/env/bin/fairseq-train"])
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
     yield
-    signal.signal(signal.SIGTERM, handled)
+    for number, handler in handled.items():
+        signal.signal(number, handler)
 
 
 def test_sigterm_leaves_by_an_exception_and_removes_the_unfinished_file(command, tmp_path, capfd):
@@ -31,6 +34,25 @@ def test_sigterm_leaves_by_an_exception_and_removes_the_unfinished_file(command,
     message = "fairseq_doc: terminated; the same command continues from the last checkpoint\n"
     assert capfd.readouterr() == ("", message)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # a second one ends it at once
+
+
+class EndsItself:
+    def __init__(self, number):
+        self.number = number
+
+    def __del__(self):
+        os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize(
+    "number, ends", [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_in_a_destructor_is_not_lost(command, number, ends):
+    interruptions.apply()
+    with pytest.raises(ends):
+        EndsItself(number)
+        time.sleep(30)
+        pytest.fail("the signal was lost")
 
 
 def test_sigterm_ends_the_processes_that_python_would_wait_for(command):
