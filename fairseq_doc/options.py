@@ -39,8 +39,6 @@ _OPTIONS = {
     "top_p": "sampling-topp",
     "weight_bias": "doc-weight-bias",
 }
-# how errors name the arguments of tune that have no dashes
-_WITHOUT_DASHES = {"space": "a SPACE", "training": "options after --"}
 MAX_GRID = 10_000  # values that an option such as 0:2:0.1 may list
 T = TypeVar("T")
 
@@ -247,11 +245,11 @@ def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T
         if problem := _range_problem(entry, value):
             raise FairseqDocError(f"--{prefix}{_option_name(entry)} {problem}")
         if _is_given(value):
-            _check_others(entry, given)
+            _check_others(entry, given, kind)
     return kind(**values)
 
 
-def _check_others(entry: Field, given: Mapping[str, Any]) -> None:
+def _check_others(entry: Field, given: Mapping[str, Any], kind: type) -> None:
     """Refuse an option without the option it needs, or with one it cannot be combined with."""
     rules = entry.metadata.get(_OPTION, {})
     needed = rules.get("needs")
@@ -259,8 +257,9 @@ def _check_others(entry: Field, given: Mapping[str, Any]) -> None:
         raise FairseqDocError(f"--{_option_name(entry)} needs --{needed}")
     for other in rules.get("without", ()):
         if _is_given(given.get(_dest(other))):
-            named = _WITHOUT_DASHES.get(other, f"--{other}")
-            raise FairseqDocError(f"--{_option_name(entry)} cannot be combined with {named}")
+            raise FairseqDocError(
+                f"--{_option_name(entry)} cannot be combined with {_named(other, kind)}"
+            )
 
 
 def _read_group(
@@ -290,6 +289,18 @@ def _entries(kind: type) -> Iterator[tuple[Field, Any]]:
 def _option_name(entry: Field) -> str:
     """The name of an option, without the prefix of its group."""
     return entry.metadata[_OPTION].get("name", entry.name).replace("_", "-")
+
+
+def _named(option: str, kind: type) -> str:
+    """How an error mentions an option of ``kind``: ``--seeds``, or ``a SPACE`` without dashes."""
+    for entry, _ in _entries(kind):
+        rules = entry.metadata.get(_OPTION, {})
+        if rules and _option_name(entry) == option:
+            if rules.get("after_dashes"):
+                return "options after --"
+            if rules.get("positional"):
+                return f"a {option.upper()}"
+    return f"--{option}"
 
 
 def _dest(name: str) -> str:
